@@ -20,14 +20,14 @@ mod load;
 use std::ops::Deref;
 
 use extant_ondisk::{
-    FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap,
+    Cluster, Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap,
 };
 use extant_rt::{AtomicU64, Ordering, Padded};
 
 use self::evict::LoadedBitmaps;
 use self::expectation::Expectation;
 use crate::bitmap64::FreeExtent;
-use crate::group::{Bitmap, BlockBits, Group, GroupState, InodeBits, Run, State};
+use crate::group::{Bitmap, BlockBits, ClusterRun, Group, GroupState, InodeBits, State};
 use crate::group_table::GroupTable;
 use crate::{Error, Result};
 
@@ -86,7 +86,7 @@ impl BitmapCache {
     ///
     /// # Errors
     /// `Store` and `Corrupt` if a bitmap cannot be had.
-    pub fn is_free(&self, run: Run) -> Result<bool> {
+    pub fn is_free(&self, run: ClusterRun) -> Result<bool> {
         self.each_piece(run, |group, gap| self.with_block_bits(group, |_, bits| Ok(bits.is_free(gap))))
     }
 
@@ -94,7 +94,7 @@ impl BitmapCache {
     ///
     /// # Errors
     /// `Store` and `Corrupt` if a bitmap cannot be had.
-    pub fn is_used(&self, run: Run) -> Result<bool> {
+    pub fn is_used(&self, run: ClusterRun) -> Result<bool> {
         self.each_piece(run, |group, gap| self.with_block_bits(group, |_, bits| Ok(bits.is_used(gap))))
     }
 
@@ -111,9 +111,9 @@ impl BitmapCache {
     ///
     /// # Errors
     /// `Store` and `Corrupt` if its bitmap cannot be had.
-    pub fn free_runs(&self, group: GroupNumber) -> Result<Vec<Run>> {
-        let first = self.geometry.group_first_block(group).0;
-        let run = |gap: FreeExtent| Run { start: FsBlock(first + u64::from(gap.start)), len: gap.len };
+    pub fn free_runs(&self, group: GroupNumber) -> Result<Vec<ClusterRun>> {
+        let first = self.geometry.group_first_cluster(group).0;
+        let run = |gap: FreeExtent| ClusterRun { start: Cluster(first + u64::from(gap.start)), len: gap.len };
         self.with_block_bits(group, |_, bits| Ok(bits.buddy.runs().map(run).collect()))
     }
 
@@ -122,7 +122,7 @@ impl BitmapCache {
     ///
     /// # Errors
     /// `Store` and `Corrupt` if bitmaps or descriptors cannot be had.
-    pub fn prepare_free(&self, run: Run) -> Result<()> {
+    pub fn prepare_free(&self, run: ClusterRun) -> Result<()> {
         for (number, _) in self.pieces(run).ok_or_else(Error::outside)? {
             self.older.touch_group_lookup();
             self.with_block_bits(number, |_, _| Ok(()))?;

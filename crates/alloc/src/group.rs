@@ -13,19 +13,19 @@ pub(crate) mod buddy;
 pub(crate) mod freed_runs;
 pub(crate) mod summary;
 
-use extant_ondisk::{FsBlock, GroupDescriptor, GroupFlags, GroupNumber, TransactionId, bitmap};
+use extant_ondisk::{Cluster, GroupDescriptor, GroupFlags, GroupNumber, TransactionId, bitmap};
 use extant_rt::{Arc, AtomicU32, LockClass, Mutex, Ordering};
 
 use self::buddy::Buddy;
 use self::freed_runs::FreedRuns;
 use crate::bitmap64::FreeExtent;
 
-/// A run of blocks. Those that the allocator gives out lie in one group.
+/// A run of clusters. Those that the allocator gives out lie in one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Run {
-    /// The first block.
-    pub start: FsBlock,
-    /// How many blocks.
+pub struct ClusterRun {
+    /// The first cluster.
+    pub start: Cluster,
+    /// How many clusters.
     pub len: u32,
 }
 

@@ -17,13 +17,13 @@ mod trim;
 use std::collections::VecDeque;
 use std::ops::Deref;
 
-use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, TransactionId, bitmap};
+use extant_ondisk::{Cluster, GroupFlags, GroupNumber, TransactionId, bitmap};
 use extant_rt::{LockClass, Mutex};
 
 pub use self::freeze::{AllocatorSnapshot, GroupSnapshot};
 use crate::bitmap_cache::BitmapCache;
 use crate::bitmap64::FreeExtent;
-use crate::group::Run;
+use crate::group::ClusterRun;
 use crate::group::freed_runs::FreedRuns;
 use crate::group_set::GroupSet;
 use crate::{Error, Result};
@@ -70,7 +70,7 @@ impl GroupChanges {
     ///
     /// # Panics
     /// In debug builds, if a block was not taken or is marked.
-    pub fn free_unmarked(&self, run: Run) {
+    pub fn free_unmarked(&self, run: ClusterRun) {
         for (number, gap) in self.pieces(run).into_iter().flatten() {
             let given = self.with_block_bits(number, |_, bits| {
                 let taken = bits.is_free(gap) && bits.buddy.busy().is_set(gap.start, gap.len);
@@ -90,7 +90,7 @@ impl GroupChanges {
     ///
     /// # Errors
     /// `Corrupt` if a block is in use already or was not taken; the groups before it are marked.
-    pub fn mark_used(&self, tid: TransactionId, run: Run) -> Result<u32> {
+    pub fn mark_used(&self, tid: TransactionId, run: ClusterRun) -> Result<u32> {
         let mut written = 0;
         for (number, gap) in self.pieces(run).ok_or_else(Error::outside)? {
             self.older.touch_group_lookup();
@@ -119,7 +119,7 @@ impl GroupChanges {
     /// # Errors
     /// `Corrupt` if a block is free already or holds a superblock, descriptor, bitmap or inode table; the groups
     /// before it are freed.
-    pub fn mark_free(&self, tid: TransactionId, run: Run) -> Result<u32> {
+    pub fn mark_free(&self, tid: TransactionId, run: ClusterRun) -> Result<u32> {
         let mut written = 0;
         for (number, gap) in self.pieces(run).ok_or_else(Error::outside)? {
             if self.has_system_block(number, gap)? {
@@ -163,13 +163,15 @@ impl GroupChanges {
     /// # Locks
     /// Takes the queue's.
     #[must_use]
-    pub fn freed(&self, tid: TransactionId) -> Vec<Run> {
+    pub fn freed(&self, tid: TransactionId) -> Vec<ClusterRun> {
         let queue = self.freed.lock();
         let groups = queue.iter().filter(|freed| !freed.tid.is_after(tid)).flat_map(|freed| &freed.groups);
         let run = |(number, runs): &(GroupNumber, FreedRuns)| {
-            let first = self.geometry.group_first_block(*number).0;
-            let run =
-                move |gap: FreeExtent| Run { start: FsBlock(first + u64::from(gap.start)), len: gap.len };
+            let first = self.geometry.group_first_cluster(*number).0;
+            let run = move |gap: FreeExtent| ClusterRun {
+                start: Cluster(first + u64::from(gap.start)),
+                len: gap.len,
+            };
             runs.iter().map(run).collect::<Vec<_>>()
         };
         groups.flat_map(run).collect()

@@ -16,7 +16,7 @@
 mod meta_groups;
 pub(crate) mod order_index;
 
-use extant_ondisk::{FsBlock, Geometry, GroupDescriptor, GroupNumber};
+use extant_ondisk::{Cluster, Geometry, GroupDescriptor, GroupNumber};
 use extant_rt::Versioned;
 
 use self::meta_groups::{MetaGroups, unknown};
@@ -26,7 +26,7 @@ use crate::bitmap64::FreeExtent;
 use crate::counters::{Counters, ShardedCounter, Totals};
 use crate::group::buddy::{self, Buddy};
 use crate::group::summary::Summary;
-use crate::group::{BlockBits, Group, Run};
+use crate::group::{BlockBits, ClusterRun, Group};
 use crate::group_set::GroupSet;
 use crate::linux_model::{GroupGuard, GroupLocks, OlderForms};
 use crate::setup::{GroupStore, Setup};
@@ -59,12 +59,12 @@ impl GroupTable {
     pub(crate) fn new(geometry: Geometry, setup: &Setup, store: Box<dyn GroupStore>) -> Self {
         let (count, tuning) = (geometry.group_count, setup.tuning);
         let totals = Totals {
-            free_blocks: setup.free_blocks.min(geometry.blocks_count),
+            free_blocks: setup.free_blocks.min(geometry.clusters_count()),
             free_inodes: setup.free_inodes.min(u64::from(geometry.inodes_count)),
             directories: 0,
             root_blocks: setup.root_blocks,
             reserved_blocks: setup.reserved_blocks,
-            scarce_blocks: geometry.blocks_count / SCARCE_PART,
+            scarce_blocks: geometry.clusters_count() / SCARCE_PART,
         };
         let order_max = buddy::order_max(&geometry);
         let (first, last) = (GroupNumber(0), GroupNumber(count.saturating_sub(1)));
@@ -193,7 +193,7 @@ impl GroupTable {
     ///
     /// # Errors
     /// `Store` and `Corrupt` if descriptors cannot be read.
-    pub fn is_system(&self, run: Run) -> Result<bool> {
+    pub fn is_system(&self, run: ClusterRun) -> Result<bool> {
         Ok(!self.each_piece(run, |group, gap| Ok(!self.has_system_block(group, gap)?))?
             && self.pieces(run).is_some())
     }
@@ -202,7 +202,7 @@ impl GroupTable {
     /// wholly inside the disk.
     pub(crate) fn each_piece(
         &self,
-        run: Run,
+        run: ClusterRun,
         mut each: impl FnMut(GroupNumber, FreeExtent) -> Result<bool>,
     ) -> Result<bool> {
         let Some(pieces) = self.pieces(run) else { return Ok(false) };
@@ -217,22 +217,22 @@ impl GroupTable {
     /// The parts of a run by group, or `None` if it is not wholly inside the disk.
     pub(crate) fn pieces(
         &self,
-        run: Run,
+        run: ClusterRun,
     ) -> Option<impl Iterator<Item = (GroupNumber, FreeExtent)> + use<'_>> {
         let last = run.start.checked_add(u64::from(run.len).checked_sub(1)?)?;
         let ((first_group, _), (last_group, _)) =
-            (self.geometry.group_of(run.start)?, self.geometry.group_of(last)?);
+            (self.geometry.cluster_location(run.start)?, self.geometry.cluster_location(last)?);
         Some((first_group.0..=last_group.0).map(GroupNumber).map(move |group| {
-            let base = self.geometry.group_first_block(group).0;
+            let base = self.geometry.group_first_cluster(group).0;
             let from = run.start.0.max(base);
-            let to = last.0.min(base + u64::from(self.geometry.blocks_in_group(group)) - 1);
+            let to = last.0.min(base + u64::from(self.geometry.clusters_in_group(group)) - 1);
             (group, FreeExtent { start: (from - base) as u32, len: (to - from + 1) as u32 })
         }))
     }
 
     /// The group of a goal and its bit there; the start of the disk if it lies outside.
-    pub(crate) fn group_of_goal(&self, goal: FsBlock) -> (GroupNumber, u32) {
-        self.geometry.group_of(goal).unwrap_or((GroupNumber(0), 0))
+    pub(crate) fn group_of_goal(&self, goal: Cluster) -> (GroupNumber, u32) {
+        self.geometry.cluster_location(goal).unwrap_or((GroupNumber(0), 0))
     }
 
     /// The first bit of a group's inode bitmap that is not a reserved inode's.

@@ -2,6 +2,9 @@
 //!
 //! Leaves out: I/O (a [`GroupStore`] is lent), buffers, files, checksums.
 //!
+//! Works in clusters throughout ([`extant_ondisk::Cluster`]): bits, runs, counts and preallocations are of clusters, and a block is
+//! allocated as the cluster that it is in. Without `bigalloc` a cluster is a block, and names that say block mean it.
+//!
 //! Invariants: a block is given to one owner at a time and, once freed, to the next only after the transaction
 //! that freed it is committed; every count is exact; operations in different groups share no lock.
 //!
@@ -45,7 +48,7 @@ pub use bands::Bands;
 pub use bitmap_cache::BitmapCache;
 pub use counters::MayUse;
 pub use error::{BoxError, Error, Result};
-pub use group::Run;
+pub use group::ClusterRun;
 pub use group_changes::{AllocatorSnapshot, GroupChanges, GroupSnapshot};
 pub use group_table::GroupTable;
 pub use ialloc::{InodeAllocator, InodeKind, LastGroup, NewInode, Parent};

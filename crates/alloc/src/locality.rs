@@ -15,11 +15,11 @@
 
 use std::collections::VecDeque;
 
-use extant_ondisk::{FsBlock, GroupNumber, InodeNumber};
+use extant_ondisk::{Cluster, GroupNumber, InodeNumber};
 use extant_rt::{AtomicU32, Condvar, LockClass, Mutex, Ordering, Padded};
 
 use crate::bands::Bands;
-use crate::group::{Group, Run};
+use crate::group::{ClusterRun, Group};
 
 /// Slots of a band at most: one for each group of a band of the least size, so that directories far apart share none.
 const SLOTS_MAX: u32 = 64;
@@ -42,7 +42,7 @@ pub struct LocalityHint {
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
     hint: LocalityHint,
-    run: Run,
+    run: ClusterRun,
 }
 
 #[derive(Debug, Default)]
@@ -105,26 +105,28 @@ impl LocalityGroups {
     }
 
     /// Takes `len` blocks for a file with a hint.
-    pub fn use_pa(&self, hint: LocalityHint, len: u32) -> Option<Run> {
+    pub fn use_pa(&self, hint: LocalityHint, len: u32) -> Option<ClusterRun> {
         let mut locality = self.slot(hint.inode_group).locality.lock();
         let (at, index) = locality.find(hint, len)?;
         let mut chunk = locality.chunks[at].remove(index);
         if chunk.hint != hint {
             locality.displace(std::mem::replace(&mut chunk.hint, hint));
         }
-        let taken = Run { len, ..chunk.run };
-        chunk.run = Run { start: FsBlock(chunk.run.start.0 + u64::from(len)), len: chunk.run.len - len };
+        let taken = ClusterRun { len, ..chunk.run };
+        chunk.run =
+            ClusterRun { start: Cluster(chunk.run.start.0 + u64::from(len)), len: chunk.run.len - len };
         locality.put(chunk);
         Some(taken)
     }
 
     /// Takes up to `len` blocks from `goal` on, if a chunk of the group begins there: a file that outgrows its chunk
     /// stays in one piece.
-    pub fn use_pa_at(&self, inode_group: GroupNumber, goal: FsBlock, len: u32) -> Option<Run> {
+    pub fn use_pa_at(&self, inode_group: GroupNumber, goal: Cluster, len: u32) -> Option<ClusterRun> {
         let mut locality = self.slot(inode_group).locality.lock();
         let mut chunk = locality.remove(|chunk| chunk.run.start == goal)?;
-        let taken = Run { len: len.min(chunk.run.len), ..chunk.run };
-        chunk.run = Run { start: FsBlock(goal.0 + u64::from(taken.len)), len: chunk.run.len - taken.len };
+        let taken = ClusterRun { len: len.min(chunk.run.len), ..chunk.run };
+        chunk.run =
+            ClusterRun { start: Cluster(goal.0 + u64::from(taken.len)), len: chunk.run.len - taken.len };
         locality.put(chunk);
         Some(taken)
     }
@@ -138,17 +140,17 @@ impl LocalityGroups {
     }
 
     /// Takes blocks back into the chunk that they were taken from last: whether there is one.
-    pub fn return_pa(&self, inode_group: GroupNumber, run: Run) -> bool {
+    pub fn return_pa(&self, inode_group: GroupNumber, run: ClusterRun) -> bool {
         let mut locality = self.slot(inode_group).locality.lock();
         let end = run.start.0 + u64::from(run.len);
         let Some(mut chunk) = locality.remove(|chunk| chunk.run.start.0 == end) else { return false };
-        chunk.run = Run { start: run.start, len: chunk.run.len + run.len };
+        chunk.run = ClusterRun { start: run.start, len: chunk.run.len + run.len };
         locality.put(chunk);
         true
     }
 
     /// Takes all chunks out, slot by slot, those too that are being searched for.
-    pub fn drain(&self) -> impl Iterator<Item = Vec<Run>> {
+    pub fn drain(&self) -> impl Iterator<Item = Vec<ClusterRun>> {
         self.slots.iter().map(|slot| {
             let mut locality = slot.locality.lock();
             while locality.searching > 0 {
@@ -213,7 +215,7 @@ pub(crate) struct ChunkSearch<'l> {
 
 impl ChunkSearch<'_> {
     /// Ends the search with what it found, of `asked` blocks: chunks that must go for it.
-    pub fn end(mut self, asked: u32, found: Option<Run>) -> Vec<Run> {
+    pub fn end(mut self, asked: u32, found: Option<ClusterRun>) -> Vec<ClusterRun> {
         let mut locality = self.slot.locality.lock();
         locality.searching -= 1;
         self.has_ended = true;
@@ -283,7 +285,7 @@ impl LocalityGroup {
     }
 
     /// Takes out the chunks with the fewest blocks, if there are too many.
-    fn trim(&mut self) -> Vec<Run> {
+    fn trim(&mut self) -> Vec<ClusterRun> {
         let count: usize = self.chunks.iter().map(Vec::len).sum();
         let mut gone = Vec::new();
         for chunks in &mut self.chunks {
@@ -302,8 +304,8 @@ mod tests {
         LocalityHint { inode_group: GroupNumber(inode_group), directory: InodeNumber(directory) }
     }
 
-    fn add(groups: &LocalityGroups, hint: LocalityHint, start: u64, len: u32) -> Vec<Run> {
-        groups.begin_search(hint).end(len, Some(Run { start: FsBlock(start), len }))
+    fn add(groups: &LocalityGroups, hint: LocalityHint, start: u64, len: u32) -> Vec<ClusterRun> {
+        groups.begin_search(hint).end(len, Some(ClusterRun { start: Cluster(start), len }))
     }
 
     fn starts(groups: &LocalityGroups, hint: LocalityHint, count: usize) -> Vec<Option<u64>> {
@@ -333,15 +335,15 @@ mod tests {
         add(&groups, here, 100, 8);
         let taken = groups.use_pa(here, 5).expect("a chunk");
         assert!(
-            !groups.return_pa(here.inode_group, Run { len: 2, ..taken }),
+            !groups.return_pa(here.inode_group, ClusterRun { len: 2, ..taken }),
             "not what comes before the chunk"
         );
-        assert!(groups.return_pa(here.inode_group, Run { start: FsBlock(103), len: 2 }));
+        assert!(groups.return_pa(here.inode_group, ClusterRun { start: Cluster(103), len: 2 }));
         assert_eq!(groups.use_pa(here, 4).expect("a chunk").start.0, 103);
         assert_eq!(groups.use_pa(here, 2), None);
-        assert_eq!(groups.use_pa_at(here.inode_group, FsBlock(106), 1), None);
-        let rest = groups.use_pa_at(here.inode_group, FsBlock(107), 9);
-        assert_eq!(rest, Some(Run { start: FsBlock(107), len: 1 }));
+        assert_eq!(groups.use_pa_at(here.inode_group, Cluster(106), 1), None);
+        let rest = groups.use_pa_at(here.inode_group, Cluster(107), 9);
+        assert_eq!(rest, Some(ClusterRun { start: Cluster(107), len: 1 }));
         assert_eq!(groups.drain().flatten().count(), 0);
     }
 
@@ -353,10 +355,10 @@ mod tests {
             assert!(add(&groups, hint(5, index as u32), index as u64 * 100, *len).is_empty());
         }
         let gone = add(&groups, hint(5, 9), 900, 64);
-        assert_eq!(gone, [Run { start: FsBlock(500), len: 1 }]);
+        assert_eq!(gone, [ClusterRun { start: Cluster(500), len: 1 }]);
         let search = groups.begin_search(hint(5, 9));
         assert_eq!(search.halved, 0);
-        search.end(512, Some(Run { start: FsBlock(2000), len: 9 }));
+        search.end(512, Some(ClusterRun { start: Cluster(2000), len: 9 }));
         let search = groups.begin_search(hint(5, 9));
         assert_eq!(search.halved, 1);
         search.end(256, None);

@@ -18,7 +18,7 @@ mod statistics;
 
 use std::ops::Deref;
 
-use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber};
+use extant_ondisk::{Cluster, GroupFlags, GroupNumber, InodeNumber};
 use extant_rt::yield_now;
 
 use self::goals::Goals;
@@ -26,7 +26,7 @@ pub use self::statistics::MballocStatistics;
 use self::statistics::{Counts, Statistics};
 use crate::bitmap64::FreeExtent;
 use crate::group::buddy::Buddy;
-use crate::group::{Bitmap, Run};
+use crate::group::{Bitmap, ClusterRun};
 use crate::group_changes::GroupChanges;
 use crate::linux_model::GroupGuard;
 use crate::locality::ChunkOwner;
@@ -89,7 +89,7 @@ impl Mballoc {
     /// # Errors
     /// `NoSpace` if the reservation is used up, or if all that is left lies in groups with bad bitmaps. Such
     /// groups are skipped.
-    pub fn allocate(&self, reservation: &mut Reservation<'_>, request: &Request) -> Result<Run> {
+    pub fn allocate(&self, reservation: &mut Reservation<'_>, request: &Request) -> Result<ClusterRun> {
         self.allocate_with_hint(reservation, request, None)
     }
 
@@ -99,7 +99,7 @@ impl Mballoc {
         reservation: &mut Reservation<'_>,
         request: &Request,
         locality: Option<ChunkOwner<'_>>,
-    ) -> Result<Run> {
+    ) -> Result<ClusterRun> {
         let len = u64::from(request.len).min(reservation.blocks()) as u32;
         if len == 0 {
             return Err(Error::NoSpace);
@@ -120,7 +120,7 @@ impl Mballoc {
 
     /// Takes a run of up to `len` blocks out of the free ones; a chunk if it is for a locality group.
     /// `None` if others were quicker everywhere.
-    fn search(&self, request: &Request, len: u32, locality: Option<ChunkOwner<'_>>) -> Option<Run> {
+    fn search(&self, request: &Request, len: u32, locality: Option<ChunkOwner<'_>>) -> Option<ClusterRun> {
         let (scan, counts) = (self.tuning.scan, Counts::default());
         let mut search = Search { alloc: self, request, len, locality, scan, counts, longest: None };
         let found = search.run();
@@ -170,7 +170,7 @@ pub(crate) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn run(&mut self) -> Option<Run> {
+    fn run(&mut self) -> Option<ClusterRun> {
         let alloc = self.alloc;
         let (goal_group, bit) = alloc.group_of_goal(self.request.goal);
         if alloc.older.tries_goal(self.request)
@@ -221,7 +221,7 @@ impl<'a> Search<'a> {
 
     /// What there is at the goal itself, if it is the whole length or enough for a large file to go on in one piece; else the
     /// whole length in its group, where the search would begin there.
-    fn at_goal(&mut self, number: GroupNumber, bit: u32) -> Option<Run> {
+    fn at_goal(&mut self, number: GroupNumber, bit: u32) -> Option<ClusterRun> {
         let Tuning { scan, stream_req, .. } = self.alloc.tuning;
         self.alloc.load_descriptor(number);
         let summary = self.alloc.index.get(number);
@@ -322,10 +322,10 @@ impl LockedGroup<'_> {
     }
 
     /// Takes free blocks out and lets the lock go.
-    pub fn use_found(mut self, gap: FreeExtent) -> Option<Run> {
+    pub fn use_found(mut self, gap: FreeExtent) -> Option<ClusterRun> {
         let Bitmap::Loaded(bits) = &mut self.state.blocks else { return None };
         self.alloc.change_free(self.number, bits, |buddy| buddy.mark_used(gap));
-        let start = self.alloc.geometry.group_first_block(self.number).0 + u64::from(gap.start);
-        Some(Run { start: FsBlock(start), len: gap.len })
+        let start = self.alloc.geometry.group_first_cluster(self.number).0 + u64::from(gap.start);
+        Some(ClusterRun { start: Cluster(start), len: gap.len })
     }
 }

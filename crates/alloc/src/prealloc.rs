@@ -23,7 +23,7 @@ pub(crate) mod tree;
 
 use std::ops::Deref;
 
-use extant_ondisk::{GroupNumber, InodeNumber, LogicalBlock};
+use extant_ondisk::{GroupNumber, InodeNumber, LogicalCluster};
 use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering};
 
 pub use self::normalize::FileWrite;
@@ -33,7 +33,7 @@ pub use self::statistics::PreallocStatistics;
 use self::statistics::{Count, Lookups};
 use crate::bands::Bands;
 use crate::counters::MayUse;
-use crate::group::Run;
+use crate::group::ClusterRun;
 use crate::linux_model::{self, PaRanges};
 use crate::locality::LocalityGroups;
 use crate::mballoc::Mballoc;
@@ -54,7 +54,7 @@ pub struct Preallocations {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preallocated {
     /// Blocks, taken out.
-    Run(Run),
+    Run(ClusterRun),
     /// Nothing; so many blocks lie before the next range.
     None {
         /// At least one block; `u32::MAX` if there is no range behind.
@@ -145,7 +145,7 @@ impl Preallocator {
     /// # Locks
     /// Takes `PREALLOCATIONS`.
     #[must_use]
-    pub fn use_inode_pa(&self, owner: &Preallocations, logical: LogicalBlock, len: u32) -> Preallocated {
+    pub fn use_inode_pa(&self, owner: &Preallocations, logical: LogicalCluster, len: u32) -> Preallocated {
         let none = Preallocated::None { room: u32::MAX };
         if !owner.may_be_live() {
             return none;
@@ -178,9 +178,9 @@ impl Preallocator {
         reservation: &mut Reservation<'_>,
         request: &Request,
         owner: &Arc<Preallocations>,
-        logical: LogicalBlock,
+        logical: LogicalCluster,
         surplus: u32,
-    ) -> Result<Run> {
+    ) -> Result<ClusterRun> {
         let len = u64::from(request.len).min(reservation.blocks()) as u32;
         if surplus == 0 || len == 0 || !self.tuning.preallocation {
             return self.allocate(reservation, request);

@@ -1,12 +1,12 @@
 //! A request for blocks (kernel `struct ext4_allocation_request`).
 
-use extant_ondisk::{FsBlock, InodeNumber};
+use extant_ondisk::{Cluster, InodeNumber};
 
 /// What is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Where it would be best; the start of the disk if it lies outside.
-    pub goal: FsBlock,
+    pub goal: Cluster,
     /// Blocks wanted in one run.
     pub len: u32,
     /// Blocks that are enough, when longer runs would have to be searched for.

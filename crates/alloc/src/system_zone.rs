@@ -3,9 +3,9 @@
 //! The journal and other inodes' blocks are not among them. Source: kernel `ext4_setup_system_zone`,
 //! `ext4_init_block_bitmap`; unlike the latter, a group's bitmap counts what any group keeps in it (flex_bg).
 
-use extant_ondisk::{FsBlock, Geometry, GroupDescriptor, GroupNumber, bitmap};
+use extant_ondisk::{Cluster, Geometry, GroupDescriptor, GroupNumber, bitmap};
 
-/// Runs of blocks in few bytes, sorted and disjoint: the start in the upper 48 bits, which is more than a disk of 2^63 bytes
+/// Runs of clusters in few bytes, sorted and disjoint: the start in the upper 48 bits, which is more than a disk of 2^63 bytes
 /// has, and the length in the lower 16.
 #[derive(Debug, Default)]
 pub(crate) struct SystemZones {
@@ -16,7 +16,7 @@ const LEN_BITS: u32 = 16;
 const LEN_MAX: u64 = (1 << LEN_BITS) - 1;
 
 impl SystemZones {
-    /// Of ranges of blocks, in any order.
+    /// Of ranges of clusters, in any order.
     pub fn new(mut ranges: Vec<(u64, u64)>) -> Self {
         ranges.sort_unstable();
         let mut merged: Vec<(u64, u64)> = Vec::new();
@@ -37,7 +37,7 @@ impl SystemZones {
         self.runs.is_empty()
     }
 
-    /// Calls `each(start, end)` for what lies in a range of blocks.
+    /// Calls `each(start, end)` for what lies in a range of clusters.
     pub fn each_in(&self, from: u64, to: u64, each: &mut impl FnMut(u64, u64)) {
         let run = |packed: u64| (packed >> LEN_BITS, (packed >> LEN_BITS) + (packed & LEN_MAX));
         let after = self.runs.partition_point(|packed| run(*packed).1 <= from);
@@ -50,14 +50,19 @@ impl SystemZones {
     }
 }
 
-/// Where a group's bitmaps and its inode table are.
+/// The clusters at the start of a group that hold the superblock, descriptors and blocks reserved for them.
+pub(crate) fn base_meta_clusters(geometry: &Geometry, group: GroupNumber) -> u32 {
+    geometry.clusters_of(u64::from(geometry.base_meta_blocks(group))) as u32
+}
+
+/// The clusters of a group's bitmaps and of its inode table.
 pub(crate) fn metadata_ranges(geometry: &Geometry, descriptor: &GroupDescriptor) -> [(u64, u64); 3] {
     [
         (descriptor.block_bitmap(), 1),
         (descriptor.inode_bitmap(), 1),
         (descriptor.inode_table(), u64::from(geometry.inode_table_blocks_per_group)),
     ]
-    .map(|(start, len)| (start.0, start.0.saturating_add(len)))
+    .map(|(start, len)| (geometry.cluster_of(start).0, geometry.clusters_of(start.0.saturating_add(len))))
 }
 
 /// A block bitmap with the runs of bits set, and those past the group's end.
@@ -70,7 +75,7 @@ pub(crate) fn block_bitmap(
     for (start, len) in runs {
         bitmap::set_range(&mut bits, start..start + len);
     }
-    pad(&mut bits, geometry.blocks_in_group(group));
+    pad(&mut bits, geometry.clusters_in_group(group));
     bits
 }
 
@@ -90,9 +95,9 @@ pub fn uninit_block_bitmap(
     descriptors: &[GroupDescriptor],
     group: GroupNumber,
 ) -> Box<[u8]> {
-    let FsBlock(first) = geometry.group_first_block(group);
-    let end = first + u64::from(geometry.blocks_in_group(group));
-    let mut runs = vec![(0, geometry.base_meta_blocks(group))];
+    let Cluster(first) = geometry.group_first_cluster(group);
+    let end = first + u64::from(geometry.clusters_in_group(group));
+    let mut runs = vec![(0, base_meta_clusters(geometry, group))];
     let all = descriptors.iter().flat_map(|descriptor| metadata_ranges(geometry, descriptor));
     SystemZones::new(all.collect())
         .each_in(first, end, &mut |from, to| runs.push(((from - first) as u32, (to - from) as u32)));

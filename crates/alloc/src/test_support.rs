@@ -24,8 +24,8 @@ impl BitmapSummary {
     pub fn new(geometry: &Geometry, bits: &[u8]) -> Self {
         let order_max = order_max(geometry);
         let summary =
-            Summary::of(&Buddy::new(Bitmap64::from_bytes(bits, geometry.blocks_per_group), order_max));
-        debug_assert_eq!(summary.free, bitmap::count_zeros(bits, 0..geometry.blocks_per_group));
+            Summary::of(&Buddy::new(Bitmap64::from_bytes(bits, geometry.clusters_per_group), order_max));
+        debug_assert_eq!(summary.free, bitmap::count_zeros(bits, 0..geometry.clusters_per_group));
         Self { summary, order_max }
     }
 }

@@ -8,8 +8,10 @@
 
 use std::path::Path;
 
-use extant_alloc::{Allocator, BitmapSummary, MayUse, Purpose, Request, Reservation, Run, Scan, Tuning};
-use extant_ondisk::{FsBlock, GroupNumber, InodeNumber};
+use extant_alloc::{
+    Allocator, BitmapSummary, ClusterRun, MayUse, Purpose, Request, Reservation, Scan, Tuning,
+};
+use extant_ondisk::{Cluster, GroupNumber, InodeNumber};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::Result;
@@ -58,7 +60,7 @@ enum Load {
 /// What a contender did.
 #[derive(Clone, Default)]
 struct Figures {
-    runs: Vec<Run>,
+    runs: Vec<ClusterRun>,
     /// Broken off: reads and time are what one search had cost by then.
     endless: bool,
     considered: f64,
@@ -117,7 +119,7 @@ struct Requests<'a> {
     load: Load,
     len: u32,
     /// What the oracle named for each.
-    named: &'a [Run],
+    named: &'a [ClusterRun],
 }
 
 /// Who answers the requests.
@@ -166,7 +168,7 @@ impl Study {
     }
 
     /// What the oracle names for the requests of a point.
-    fn named(&self, oracle: &mut Oracle, load: Load, len: u32) -> Result<Vec<Run>> {
+    fn named(&self, oracle: &mut Oracle, load: Load, len: u32) -> Result<Vec<ClusterRun>> {
         oracle.reset();
         let mut named = Vec::new();
         for index in 0..REQUESTS {
@@ -176,14 +178,14 @@ impl Study {
         Ok(named)
     }
 
-    fn goal(&self, load: Load, index: usize, last: Option<&Run>) -> FsBlock {
+    fn goal(&self, load: Load, index: usize, last: Option<&ClusterRun>) -> Cluster {
         match last {
             Some(last) if load == Load::Stream && !index.is_multiple_of(STREAM_REQUESTS) => {
-                FsBlock(last.start.0 + u64::from(last.len))
+                Cluster(last.start.0 + u64::from(last.len))
             }
             _ => {
                 let group = mix(self.seed ^ index as u64) % u64::from(GROUPS);
-                FsBlock(group * u64::from(GROUP_BLOCKS))
+                Cluster(group * u64::from(GROUP_BLOCKS))
             }
         }
     }

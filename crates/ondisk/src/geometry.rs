@@ -11,7 +11,7 @@ use crate::error::{Error, Result, Structure};
 use crate::feature::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use crate::indirect;
 use crate::superblock::Superblock;
-use crate::types::{FsBlock, GroupNumber, InodeNumber};
+use crate::types::{Cluster, FsBlock, GroupNumber, InodeNumber, LogicalBlock, LogicalCluster};
 
 /// The layout of a disk. See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,7 +152,75 @@ impl Geometry {
     #[inline]
     #[must_use]
     pub fn clusters_in_group(&self, group: GroupNumber) -> u32 {
-        self.blocks_in_group(group).div_ceil(self.cluster_ratio)
+        self.clusters_of(u64::from(self.blocks_in_group(group))) as u32
+    }
+
+    /// Bytes of a cluster.
+    #[must_use]
+    pub fn cluster_bytes(&self) -> u64 {
+        u64::from(self.block_size) << self.cluster_bits
+    }
+
+    /// Clusters of the disk.
+    #[must_use]
+    pub fn clusters_count(&self) -> u64 {
+        self.clusters_of(self.blocks_count)
+    }
+
+    /// Clusters that hold so many blocks from the start of one on.
+    #[inline]
+    #[must_use]
+    pub fn clusters_of(&self, blocks: u64) -> u64 {
+        (blocks >> self.cluster_bits) + u64::from(blocks & u64::from(self.cluster_ratio - 1) != 0)
+    }
+
+    /// Blocks of so many clusters.
+    #[inline]
+    #[must_use]
+    pub fn blocks_of_clusters(&self, clusters: u64) -> u64 {
+        clusters << self.cluster_bits
+    }
+
+    /// The cluster of a block.
+    #[inline]
+    #[must_use]
+    pub fn cluster_of(&self, block: FsBlock) -> Cluster {
+        Cluster(block.0 >> self.cluster_bits)
+    }
+
+    /// The first block of a cluster.
+    #[inline]
+    #[must_use]
+    pub fn first_block(&self, cluster: Cluster) -> FsBlock {
+        FsBlock(cluster.0 << self.cluster_bits)
+    }
+
+    /// The cluster of a block of a file, and the block's place in it.
+    #[inline]
+    #[must_use]
+    pub fn logical_cluster(&self, block: LogicalBlock) -> (LogicalCluster, u32) {
+        (LogicalCluster(block.0 >> self.cluster_bits), block.0 & (self.cluster_ratio - 1))
+    }
+
+    /// The group a cluster lies in, and its bit in the group's bitmap; `None` outside of all groups.
+    #[inline]
+    #[must_use]
+    pub fn cluster_location(&self, cluster: Cluster) -> Option<(GroupNumber, u32)> {
+        if self.first_block(cluster).0 >= self.blocks_count || cluster.0 > self.blocks_count {
+            return None;
+        }
+        // With clusters of several blocks the first data block is 0.
+        let offset = cluster.0.checked_sub(u64::from(self.first_data_block))?;
+        let per_group = u64::from(self.clusters_per_group);
+        let group = u32::try_from(offset.checked_div(per_group)?).ok()?;
+        Some((GroupNumber(group), (offset % per_group) as u32))
+    }
+
+    /// The first cluster of a group.
+    #[inline]
+    #[must_use]
+    pub fn group_first_cluster(&self, group: GroupNumber) -> Cluster {
+        Cluster(u64::from(group.0) * u64::from(self.clusters_per_group) + u64::from(self.first_data_block))
     }
 
     /// The flex group of a group.

@@ -51,4 +51,6 @@ pub use mmp::Mmp;
 pub use quota::{Dqblk, QuotaType};
 pub use superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, SuperFlags, Superblock};
 pub use time::Timestamp;
-pub use types::{FsBlock, GroupNumber, InodeNumber, LogicalBlock, TransactionId};
+pub use types::{
+    Cluster, FsBlock, GroupNumber, InodeNumber, LogicalBlock, LogicalCluster, Run, TransactionId,
+};

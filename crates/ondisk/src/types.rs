@@ -26,6 +26,16 @@ number! {
     LogicalBlock(u32)
 }
 number! {
+    /// A cluster of the file system, counted from the start of the device in units of the cluster size: what is allocated at once.
+    /// Without `bigalloc` it is a block, and has its number.
+    Cluster(u64)
+}
+number! {
+    /// A cluster of a file, counted from the start of the file. All of its blocks lie in one [`Cluster`], each at the place that it has
+    /// in the cluster of the file.
+    LogicalCluster(u32)
+}
+number! {
     /// A block group, from 0.
     GroupNumber(u32)
 }
@@ -36,6 +46,23 @@ number! {
 
 impl FsBlock {
     /// The block `len` blocks further, or `None` past the end of 64 bits.
+    #[must_use]
+    pub fn checked_add(self, len: u64) -> Option<Self> {
+        self.0.checked_add(len).map(Self)
+    }
+}
+
+/// A run of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Run {
+    /// The first block.
+    pub start: FsBlock,
+    /// How many blocks.
+    pub len: u32,
+}
+
+impl Cluster {
+    /// The cluster `len` clusters further, or `None` past the end of 64 bits.
     #[must_use]
     pub fn checked_add(self, len: u64) -> Option<Self> {
         self.0.checked_add(len).map(Self)

@@ -65,7 +65,7 @@ impl BitmapCache {
         descriptor: &GroupDescriptor,
     ) -> Result<BlockBits> {
         let corrupt = |what| Err(Error::Corrupt { group: number, what });
-        let bits = self.geometry.blocks_in_group(number);
+        let bits = self.geometry.clusters_in_group(number);
         let mut system = Vec::new();
         self.each_system_range(number, |start, len| system.push((start, len)))?;
         let disk = if descriptor.flags().contains(GroupFlags::BLOCK_UNINIT) {

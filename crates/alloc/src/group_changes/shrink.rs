@@ -13,7 +13,7 @@ use extant_ondisk::{GroupNumber, TransactionId, bitmap};
 
 use super::GroupChanges;
 use crate::bitmap64::FreeExtent;
-use crate::group::Run;
+use crate::group::ClusterRun;
 use crate::{Error, Reservation, Result};
 
 impl GroupChanges {
@@ -23,7 +23,7 @@ impl GroupChanges {
     /// # Errors
     /// `NoSpace` if fewer are reserved; `Corrupt` if a block is not free: those of the groups before it are taken then; `Store` and
     /// `Corrupt` if a bitmap cannot be had.
-    pub fn allocate_exactly(&self, reservation: &mut Reservation<'_>, run: Run) -> Result<()> {
+    pub fn allocate_exactly(&self, reservation: &mut Reservation<'_>, run: ClusterRun) -> Result<()> {
         if reservation.blocks() < u64::from(run.len) {
             return Err(Error::NoSpace);
         }
@@ -51,14 +51,16 @@ impl GroupChanges {
         tid: TransactionId,
         number: GroupNumber,
         blocks: u32,
-        own: &[Run],
+        own: &[ClusterRun],
     ) -> Result<u32> {
-        let first = self.geometry.group_first_block(number).0;
+        let first = self.geometry.group_first_cluster(number).0;
         self.with_block_bits(number, |record, bits| {
             let len = bits.buddy.busy().len();
             let cut = FreeExtent { start: blocks.min(len), len: len.saturating_sub(blocks) };
-            let gap =
-                |run: &Run| FreeExtent { start: run.start.0.saturating_sub(first) as u32, len: run.len };
+            let gap = |run: &ClusterRun| FreeExtent {
+                start: run.start.0.saturating_sub(first) as u32,
+                len: run.len,
+            };
             if own.iter().any(|run| !bits.is_used(gap(run))) {
                 return Err(Error::Corrupt { group: number, what: "file system metadata in free blocks" });
             }

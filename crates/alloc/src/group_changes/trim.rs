@@ -10,11 +10,11 @@
 
 use std::ops::Range;
 
-use extant_ondisk::{FsBlock, GroupNumber};
+use extant_ondisk::{Cluster, GroupNumber};
 
 use super::GroupChanges;
 use crate::bitmap64::FreeExtent;
-use crate::group::{BlockBits, Run};
+use crate::group::{BlockBits, ClusterRun};
 use crate::{Error, MayUse, Result};
 
 impl GroupChanges {
@@ -33,11 +33,11 @@ impl GroupChanges {
         group: GroupNumber,
         range: Range<u32>,
         least: u32,
-        mut discard: impl FnMut(Run) -> Result<(), E>,
+        mut discard: impl FnMut(ClusterRun) -> Result<(), E>,
     ) -> Result<u64, E> {
         let least = least.max(1);
-        let range = range.start..range.end.min(self.geometry.blocks_in_group(group));
-        let is_whole = range == (0..self.geometry.blocks_in_group(group));
+        let range = range.start..range.end.min(self.geometry.clusters_in_group(group));
+        let is_whole = range == (0..self.geometry.clusters_in_group(group));
         if !self.begin_trim(group, is_whole.then_some(least), least)? {
             return Ok(0);
         }
@@ -49,8 +49,8 @@ impl GroupChanges {
                 Ok(None) => break Ok(blocks),
                 Err(error) => break Err(error.into()),
             };
-            let start = FsBlock(self.geometry.group_first_block(group).0 + u64::from(gap.start));
-            let discarded = discard(Run { start, len: gap.len });
+            let start = Cluster(self.geometry.group_first_cluster(group).0 + u64::from(gap.start));
+            let discarded = discard(ClusterRun { start, len: gap.len });
             self.put_back(group, gap)?;
             if let Err(error) = discarded {
                 break Err(error);

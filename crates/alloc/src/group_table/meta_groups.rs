@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-use extant_ondisk::{FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber};
+use extant_ondisk::{Cluster, FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber};
 use extant_rt::{AtomicU32, LockClass, Mutex, OnceBox, OnceBoxes, Ordering, Padded};
 
 use super::GroupTable;
@@ -25,7 +25,7 @@ use crate::group::Group;
 use crate::group::summary::Summary;
 use crate::group_set::GroupSet;
 use crate::parts::Parts;
-use crate::system_zone::{SystemZones, metadata_ranges};
+use crate::system_zone::{SystemZones, base_meta_clusters, metadata_ranges};
 use crate::{Error, Result};
 
 /// All meta groups.
@@ -129,7 +129,7 @@ impl MetaGroup {
         for (index, descriptor) in (0..).zip(descriptors) {
             let group = GroupNumber(first.0 + index);
             add_table(&mut tables, index, descriptor.inode_table());
-            let flex = flex_blocks(geometry, group);
+            let flex = flex_clusters(geometry, group);
             for (start, end) in metadata_ranges(geometry, descriptor) {
                 let is_near = flex.0 <= start && end <= flex.1;
                 if is_near { &mut near } else { &mut far }.push((start, end));
@@ -173,10 +173,10 @@ fn flex_groups(geometry: &Geometry, group: GroupNumber) -> (u32, u32) {
     (first, first.saturating_add(per_flex).min(geometry.group_count))
 }
 
-/// The blocks of a group's flex group: the first, and the one after the last.
-fn flex_blocks(geometry: &Geometry, group: GroupNumber) -> (u64, u64) {
+/// The clusters of a group's flex group: the first, and the one after the last.
+fn flex_clusters(geometry: &Geometry, group: GroupNumber) -> (u64, u64) {
     let (first, end) = flex_groups(geometry, group);
-    (geometry.group_first_block(GroupNumber(first)).0, geometry.group_first_block(GroupNumber(end)).0)
+    (geometry.group_first_cluster(GroupNumber(first)).0, geometry.group_first_cluster(GroupNumber(end)).0)
 }
 
 impl MetaGroups {
@@ -271,7 +271,7 @@ fn unreadable(group: GroupNumber) -> Error {
 
 /// What stands for a group whose descriptor was not read.
 pub(crate) fn unknown(geometry: &Geometry, group: GroupNumber, order_max: u8) -> Summary {
-    Summary::unused(geometry.blocks_in_group(group), order_max)
+    Summary::unused(geometry.clusters_in_group(group), order_max)
 }
 
 impl GroupTable {
@@ -378,9 +378,9 @@ impl GroupTable {
     /// # Errors
     /// As [`GroupTable::group`], for the groups of its flex group.
     pub(crate) fn each_system_range(&self, group: GroupNumber, mut each: impl FnMut(u32, u32)) -> Result<()> {
-        let FsBlock(first) = self.geometry.group_first_block(group);
-        let end = first + u64::from(self.geometry.blocks_in_group(group));
-        each(0, self.geometry.base_meta_blocks(group));
+        let Cluster(first) = self.geometry.group_first_cluster(group);
+        let end = first + u64::from(self.geometry.clusters_in_group(group));
+        each(0, base_meta_clusters(&self.geometry, group));
         let mut in_group = |from: u64, to: u64| each((from - first) as u32, (to - from) as u32);
         let (mut member, flex_end) = flex_groups(&self.geometry, group);
         while member < flex_end {
@@ -395,6 +395,22 @@ impl GroupTable {
             }
         }
         Ok(())
+    }
+
+    /// How many clusters of a group the file system's own blocks are in.
+    ///
+    /// # Errors
+    /// As [`GroupTable::group`], for the groups of its flex group.
+    pub fn system_clusters(&self, group: GroupNumber) -> Result<u32> {
+        let mut ranges = Vec::new();
+        self.each_system_range(group, |start, len| ranges.push((start, start + len)))?;
+        ranges.sort_unstable();
+        let (mut count, mut end) = (0, 0);
+        for (from, to) in ranges {
+            count += to.saturating_sub(from.max(end));
+            end = end.max(to);
+        }
+        Ok(count)
     }
 
     /// Whether any block of a part of a group is the file system's own.
@@ -482,7 +498,7 @@ impl GroupTable {
     /// Lists a group by what its descriptor counts, which may be missing, instead of as unknown.
     pub(super) fn list(&self, group: GroupNumber, descriptor: Option<&GroupDescriptor>) -> OrlovStats {
         let available = descriptor.map_or_else(OrlovStats::default, |descriptor| OrlovStats {
-            free_blocks: descriptor.free_blocks_count().min(self.geometry.blocks_in_group(group)),
+            free_blocks: descriptor.free_blocks_count().min(self.geometry.clusters_in_group(group)),
             free_inodes: descriptor.free_inodes_count().min(self.geometry.inodes_per_group),
             directories: descriptor.used_dirs_count().min(self.geometry.inodes_per_group),
         });

@@ -234,7 +234,7 @@ impl InodeAllocator {
             let groups = self.neighbourhood(GroupNumber(start));
             let sums = self.sums(groups.clone());
             let inodes = u64::from(self.geometry.inodes_per_group) * groups.len() as u64;
-            let blocks = u64::from(self.geometry.blocks_per_group) * groups.len() as u64;
+            let blocks = u64::from(self.geometry.clusters_per_group) * groups.len() as u64;
             let is_good = sums.directories < average.directories + (inodes / 16).max(1)
                 && sums.free_inodes >= average.free_inodes.saturating_sub(inodes / 4).max(1)
                 && sums.free_blocks >= average.free_blocks.saturating_sub(blocks / 4);

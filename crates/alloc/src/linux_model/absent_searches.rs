@@ -2,7 +2,7 @@
 
 use extant_ondisk::{GroupNumber, TransactionId};
 
-use crate::group::Run;
+use crate::group::ClusterRun;
 use crate::group::summary::Key;
 use crate::ialloc::{InodeAllocator, InodeKind, NewInode};
 use crate::mballoc::{Criterion, Search};
@@ -14,7 +14,7 @@ impl Search<'_> {
         _: (Key, u8),
         _: GroupNumber,
         _: u32,
-    ) -> Option<Option<(Run, GroupNumber)>> {
+    ) -> Option<Option<(ClusterRun, GroupNumber)>> {
         None
     }
 }

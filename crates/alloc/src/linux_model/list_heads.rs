@@ -5,7 +5,7 @@ use extant_ondisk::GroupNumber;
 
 use super::ListHead;
 use super::order_lists::OrderLists;
-use crate::group::Run;
+use crate::group::ClusterRun;
 use crate::group::summary::Key;
 use crate::mballoc::scan::Walk;
 use crate::mballoc::{Criterion, Search};
@@ -19,7 +19,7 @@ impl Search<'_> {
         listed: (Key, u8),
         goal: GroupNumber,
         want: u32,
-    ) -> Option<Option<(Run, GroupNumber)>> {
+    ) -> Option<Option<(ClusterRun, GroupNumber)>> {
         let alloc = self.alloc;
         let Tuning { scan, max_linear_groups, linux_model, .. } = alloc.tuning;
         match (linux_model.list_head, &alloc.older.lists) {
@@ -42,7 +42,7 @@ impl Search<'_> {
         (key, least): (Key, u8),
         goal: GroupNumber,
         want: u32,
-    ) -> Option<(Run, GroupNumber)> {
+    ) -> Option<(ClusterRun, GroupNumber)> {
         let alloc = self.alloc;
         let mut group = goal;
         for _ in 0..alloc.geometry.group_count {

@@ -14,7 +14,7 @@
 
 use std::collections::LinkedList;
 
-use extant_ondisk::LogicalBlock;
+use extant_ondisk::LogicalCluster;
 use extant_rt::{LockClass, Mutex};
 
 use crate::prealloc::ranges::{Found, PaRange};
@@ -59,7 +59,7 @@ impl PaRanges {
     }
 
     /// Takes up to `len` blocks for `logical`, with how many ranges were looked at.
-    pub fn use_at(&mut self, logical: LogicalBlock, len: u32) -> (Found, u64) {
+    pub fn use_at(&mut self, logical: LogicalCluster, len: u32) -> (Found, u64) {
         match self {
             Self::Tree(tree) => tree.use_at(logical, len),
             Self::List(list) => list.use_at(logical, len),
@@ -109,7 +109,7 @@ pub(crate) struct PaList {
 
 impl PaList {
     /// Takes up to `len` blocks for `logical`, with how many items were looked at.
-    fn use_at(&mut self, logical: LogicalBlock, len: u32) -> (Found, u64) {
+    fn use_at(&mut self, logical: LogicalCluster, len: u32) -> (Found, u64) {
         let mut visits = 0;
         for (place, item) in self.items.iter_mut().enumerate() {
             visits += 1;
@@ -147,7 +147,7 @@ impl PaList {
         let mut used = self.items.split_off(place);
         let mut behind = used.split_off(1);
         self.items.append(&mut behind);
-        let has_any = |item: &Item| item.left.around(LogicalBlock(u32::MAX)).before.is_some();
+        let has_any = |item: &Item| item.left.around(LogicalCluster(u32::MAX)).before.is_some();
         if used.front().is_some_and(has_any) {
             used.append(&mut self.items);
             self.items = used;
@@ -161,10 +161,10 @@ impl PaList {
 
 #[cfg(test)]
 mod tests {
-    use extant_ondisk::FsBlock;
+    use extant_ondisk::Cluster;
 
     use super::*;
-    use crate::group::Run;
+    use crate::group::ClusterRun;
     use crate::prealloc::tests::{random_ranges_give_each_block_once, range, scattered};
 
     fn list() -> PaRanges {
@@ -180,7 +180,7 @@ mod tests {
             let all: u64 = (0..lookups)
                 .map(|index| {
                     let at = (u64::from(index) * u64::from(count) / u64::from(lookups)) as u32;
-                    list.use_at(LogicalBlock(at * 16), 1).1
+                    list.use_at(LogicalCluster(at * 16), 1).1
                 })
                 .sum();
             let mean = all as f64 / f64::from(lookups);
@@ -207,8 +207,8 @@ mod tests {
     fn the_list_has_what_was_taken_ahead_at_a_time_once_until_its_last_block_is_given() {
         let mut list = list();
         list.insert(range(0, 7, 2_000));
-        let mut take = |at: u32| list.use_at(LogicalBlock(at), 1);
-        let given = |at: u32| Found::Run(Run { start: FsBlock(7 + u64::from(at)), len: 1 });
+        let mut take = |at: u32| list.use_at(LogicalCluster(at), 1);
+        let given = |at: u32| Found::Run(ClusterRun { start: Cluster(7 + u64::from(at)), len: 1 });
         for at in (0..2_000).step_by(2) {
             assert_eq!(take(at), (given(at), 1));
         }
@@ -226,7 +226,7 @@ mod tests {
             list.insert(range(at * 16, u64::from(at) * 8, 8));
             assert_eq!(trimmed(&mut list), []);
         }
-        assert_eq!(list.use_at(LogicalBlock(0), 1).1, 641, "the oldest is last");
+        assert_eq!(list.use_at(LogicalCluster(0), 1).1, 641, "the oldest is last");
         list.insert(range(641 * 16, 641 * 8, 8));
         let oldest: Vec<_> = (1..=130).rev().map(|at| range(at * 16, u64::from(at) * 8, 8)).collect();
         assert_eq!(trimmed(&mut list), oldest);

@@ -7,7 +7,7 @@ use extant_ondisk::GroupNumber;
 use super::scan::Walk;
 use super::{Criterion, Search};
 use crate::bitmap64::FreeExtent;
-use crate::group::Run;
+use crate::group::ClusterRun;
 use crate::group::buddy::Buddy;
 use crate::group::summary::{Key, OrderMask, Summary};
 use crate::group_table::order_index::GroupsFromGoal;
@@ -15,7 +15,7 @@ use crate::request::Purpose;
 use crate::tuning::Tuning;
 
 impl Search<'_> {
-    pub(super) fn scan_by_criteria(&mut self, goal: GroupNumber) -> Option<(Run, GroupNumber)> {
+    pub(super) fn scan_by_criteria(&mut self, goal: GroupNumber) -> Option<(ClusterRun, GroupNumber)> {
         let tuning = self.alloc.tuning;
         let order = self.len.ilog2() as u8;
         if self.len.is_power_of_two() && order + 1 >= tuning.order2_req {
@@ -45,7 +45,7 @@ impl Search<'_> {
     }
 
     /// The longest run that was too short, if it is still there.
-    fn longest_seen(&mut self) -> Option<(Run, GroupNumber)> {
+    fn longest_seen(&mut self) -> Option<(ClusterRun, GroupNumber)> {
         let (group, len) = self.longest.take().filter(|(_, len)| *len >= self.request.least)?;
         Some((self.visit(Criterion::GoalLenSlow, group, len)?, group))
     }
@@ -57,7 +57,7 @@ impl Search<'_> {
         listed: Option<(Key, u8)>,
         goal: GroupNumber,
         want: u32,
-    ) -> Option<(Run, GroupNumber)> {
+    ) -> Option<(ClusterRun, GroupNumber)> {
         let alloc = self.alloc;
         if let Some(listed) = listed {
             if let Some(found) = self.at_heads(criterion, listed, goal, want) {
@@ -87,7 +87,7 @@ impl Search<'_> {
         criterion: Criterion,
         mut groups: impl Iterator<Item = GroupNumber>,
         want: u32,
-    ) -> Option<(Run, GroupNumber)> {
+    ) -> Option<(ClusterRun, GroupNumber)> {
         groups.find_map(|group| {
             self.counts.considered(criterion);
             let run = self.visit(criterion, group, want)?;
@@ -96,7 +96,12 @@ impl Search<'_> {
         })
     }
 
-    pub(crate) fn visit(&mut self, criterion: Criterion, number: GroupNumber, want: u32) -> Option<Run> {
+    pub(crate) fn visit(
+        &mut self,
+        criterion: Criterion,
+        number: GroupNumber,
+        want: u32,
+    ) -> Option<ClusterRun> {
         let index = &self.alloc.index;
         if !self.is_good(criterion, number, index.get(number), want) {
             return None;

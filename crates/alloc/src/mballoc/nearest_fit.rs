@@ -8,13 +8,13 @@ use extant_ondisk::GroupNumber;
 
 use super::{Criterion, LockedGroup, Search};
 use crate::bitmap64::FreeExtent;
-use crate::group::Run;
+use crate::group::ClusterRun;
 use crate::group::buddy::{order_max, order_of};
 use crate::group::summary::OrderMask;
 use crate::group_table::order_index::GroupsFromGoal;
 
 impl<'a> Search<'a> {
-    pub(super) fn nearest_fit(&mut self, goal: GroupNumber) -> Option<(Run, GroupNumber)> {
+    pub(super) fn nearest_fit(&mut self, goal: GroupNumber) -> Option<(ClusterRun, GroupNumber)> {
         let (whole, best) = (self.order(), self.best_order());
         if best == Some(whole) {
             let found = self.nearest(Criterion::Power2Aligned, whole, goal);
@@ -40,7 +40,12 @@ impl<'a> Search<'a> {
     }
 
     /// The nearest group with a chunk of an order: as much of the length as it has.
-    fn nearest(&mut self, criterion: Criterion, order: u8, goal: GroupNumber) -> Option<(Run, GroupNumber)> {
+    fn nearest(
+        &mut self,
+        criterion: Criterion,
+        order: u8,
+        goal: GroupNumber,
+    ) -> Option<(ClusterRun, GroupNumber)> {
         let mut has_met = false;
         let apart = self.nearest_but(criterion, order, goal, |search, group| {
             let belongs_to_other_locality = search.belongs_to_other_locality(group);
@@ -57,7 +62,7 @@ impl<'a> Search<'a> {
         order: u8,
         goal: GroupNumber,
         mut is_passed: impl FnMut(&Self, GroupNumber) -> bool,
-    ) -> Option<(Run, GroupNumber)> {
+    ) -> Option<(ClusterRun, GroupNumber)> {
         let alloc = self.alloc;
         // A miss lowers what is expected, so it is asked anew for each group.
         let wanted = || OrderMask::of_chunk(order, alloc.expectation.meets(order));
@@ -95,7 +100,7 @@ impl<'a> Search<'a> {
     }
 
     /// What there is in the goal's group, if it has the whole length, or none has a longer chunk.
-    pub(super) fn best_chunk(&mut self, locked: LockedGroup<'a>) -> Option<Run> {
+    pub(super) fn best_chunk(&mut self, locked: LockedGroup<'a>) -> Option<ClusterRun> {
         let largest = self.alloc.index.get(locked.number).largest?;
         let is_best = || largest >= self.order() || !self.is_there(largest + 1, locked.number);
         // A run may have the whole length without a chunk of it, but not without one of half of it.

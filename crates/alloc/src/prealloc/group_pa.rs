@@ -4,14 +4,14 @@
 //!
 //! Locks: `LOCALITY`, held over no search; inside an inode's `PREALLOCATIONS` if there is a surplus.
 
-use extant_ondisk::{GroupNumber, LogicalBlock};
+use extant_ondisk::{GroupNumber, LogicalCluster};
 use extant_rt::Arc;
 
 use super::ranges::PaRange;
 use super::statistics::Count;
 use super::{Preallocations, Preallocator};
 use crate::Reservation;
-use crate::group::Run;
+use crate::group::ClusterRun;
 use crate::group::buddy::order_of;
 use crate::group::summary::Summary;
 use crate::locality::LocalityHint;
@@ -19,6 +19,8 @@ use crate::request::Request;
 
 /// Chunks that a group has room for at least.
 const CHUNKS_PER_GROUP_MIN: u32 = 8;
+/// Clusters of a chunk at least, where a cluster has several blocks (`ext4_mb_init`).
+const CHUNK_LEN_MIN: u32 = 32;
 
 impl Preallocator {
     /// Takes `request.len` blocks for a small file out of the locality group of its `hint`, and `surplus` blocks behind
@@ -33,9 +35,9 @@ impl Preallocator {
         request: &Request,
         hint: LocalityHint,
         owner: &Arc<Preallocations>,
-        logical: LogicalBlock,
+        logical: LogicalCluster,
         surplus: u32,
-    ) -> Option<Run> {
+    ) -> Option<ClusterRun> {
         let len = request.len.checked_add(surplus).filter(|_| request.len > 0)?;
         if self.chunk_len() < len {
             return None;
@@ -56,7 +58,7 @@ impl Preallocator {
     /// # Locks
     /// Takes `LOCALITY`.
     #[must_use]
-    pub fn extend_group_pa(&self, request: &Request, inode_group: GroupNumber) -> Option<Run> {
+    pub fn extend_group_pa(&self, request: &Request, inode_group: GroupNumber) -> Option<ClusterRun> {
         if self.chunk_len() == 0 {
             return None;
         }
@@ -69,13 +71,17 @@ impl Preallocator {
     /// Blocks of a chunk at most; 0 if there are to be none.
     pub(super) fn chunk_len(&self) -> u32 {
         match self.tuning.preallocation {
-            true => self.tuning.group_prealloc.min(self.geometry.blocks_per_group / CHUNKS_PER_GROUP_MIN),
+            true => {
+                let least = CHUNK_LEN_MIN.min(self.tuning.group_prealloc);
+                let wanted = (self.tuning.group_prealloc >> self.geometry.cluster_bits).max(least);
+                wanted.min(self.geometry.clusters_per_group / CHUNKS_PER_GROUP_MIN)
+            }
             false => 0,
         }
     }
 
     /// Takes `len` blocks of a chunk, which is searched for if there is none.
-    fn use_or_refill_group_pa(&self, request: &Request, hint: LocalityHint, len: u32) -> Option<Run> {
+    fn use_or_refill_group_pa(&self, request: &Request, hint: LocalityHint, len: u32) -> Option<ClusterRun> {
         let taken = self.locality_groups.use_pa(hint, len).or_else(|| {
             if !self.has_fitting_chunk(hint.inode_group, len) {
                 self.refill_group_pa(request, hint, len);
@@ -117,14 +123,14 @@ impl Preallocator {
         }
     }
 
-    fn free_group_pa(&self, run: Run) {
+    fn free_group_pa(&self, run: ClusterRun) {
         self.counters.local.subtract(u64::from(run.len));
         self.free_unmarked(run);
         self.lookups.add(Count::DiscardedBlocks, u64::from(run.len));
     }
 
     /// Puts blocks that were taken ahead back into the chunk that they precede, if there is one.
-    pub(super) fn return_to_group_pa(&self, inode_group: GroupNumber, run: Run) -> bool {
+    pub(super) fn return_to_group_pa(&self, inode_group: GroupNumber, run: ClusterRun) -> bool {
         let blocks = u64::from(run.len);
         // Before they are there, or whoever takes them counts them out first.
         self.counters.local.add(blocks);

@@ -11,11 +11,11 @@
 //! `tests/prealloc.rs`.
 
 use extant_ondisk::extent::MAX_LEN;
-use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, LogicalBlock};
+use extant_ondisk::{Cluster, GroupNumber, InodeNumber, LogicalCluster};
 use extant_rt::Arc;
 
 use super::{Preallocated, Preallocations, Preallocator};
-use crate::group::Run;
+use crate::group::ClusterRun;
 use crate::locality::LocalityHint;
 use crate::request::{Purpose, Request};
 use crate::{Error, Reservation};
@@ -28,7 +28,7 @@ pub struct FileWrite {
     /// The directory that it was made in; 0 if that is not known.
     pub directory: InodeNumber,
     /// The first block of the file that is written.
-    pub logical: LogicalBlock,
+    pub logical: LogicalCluster,
     /// Blocks wanted at most; the hole is at least as long.
     pub len: u32,
     /// The byte of the file where the write ends, or where the file is to end.
@@ -38,7 +38,7 @@ pub struct FileWrite {
     /// Whether the file may grow in the same way.
     pub grows: bool,
     /// The block of the disk where the first one would best be, beside those mapped before or behind it, if there are any.
-    pub goal: Option<FsBlock>,
+    pub goal: Option<Cluster>,
 }
 
 /// Up to which byte blocks are taken ahead for a file that ends at `end`, from its byte `start` on (kernel
@@ -107,7 +107,7 @@ impl Preallocator {
         write: &FileWrite,
         room: u32,
         hole_len: impl FnOnce(u32) -> Result<u32, E>,
-    ) -> Result<Run, E> {
+    ) -> Result<ClusterRun, E> {
         let len = reservation.blocks().min(u64::from(write.len.min(room))) as u32;
         let surplus = self.surplus(write, len, room, hole_len)?;
         let request = self.file_request(write, len);
@@ -124,7 +124,7 @@ impl Preallocator {
             None => Purpose::NewStream(write.inode),
         };
         let goal =
-            write.goal.unwrap_or_else(|| self.geometry.group_first_block(self.group_of_inode(write.inode)));
+            write.goal.unwrap_or_else(|| self.geometry.group_first_cluster(self.group_of_inode(write.inode)));
         Request { goal, len, least: 1, ahead: 0, purpose }
     }
 
@@ -141,20 +141,20 @@ impl Preallocator {
         room: u32,
         hole_len: impl FnOnce(u32) -> Result<u32, E>,
     ) -> Result<u32, E> {
-        let block = u64::from(self.geometry.block_size);
+        let cluster = self.geometry.cluster_bytes();
         let (start, size) = (u64::from(write.logical.0), write.size);
-        let end = (start + u64::from(len)) * block;
+        let end = (start + u64::from(len)) * cluster;
         let is_all = size == 0 && write.end <= end;
         if !write.grows || is_all {
             return Ok(0);
         }
-        let mut predicted = predicted_end(start * block, write.end.max(end).max(size)).div_ceil(block);
+        let mut predicted = predicted_end(start * cluster, write.end.max(end).max(size)).div_ceil(cluster);
         // Not behind the end before something is written there.
-        if start < size.div_ceil(block) {
-            predicted = predicted.min(size.div_ceil(block));
+        if start < size.div_ceil(cluster) {
+            predicted = predicted.min(size.div_ceil(cluster));
         }
         // A run is in one group.
-        let most = u64::from(self.geometry.blocks_per_group).min(u64::from(MAX_LEN)).min(u64::from(room));
+        let most = u64::from(self.geometry.clusters_per_group).min(u64::from(MAX_LEN)).min(u64::from(room));
         let window = predicted.saturating_sub(start).min(most) as u32;
         if window <= len {
             return Ok(0);

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use extant_ondisk::{FsBlock, LogicalBlock};
+use extant_ondisk::{Cluster, LogicalCluster};
 
 use super::normalize::predicted_end;
 use super::ranges::{Found, PaRange};
 use super::tree::PaTree;
-use crate::group::Run;
+use crate::group::ClusterRun;
 use crate::linux_model::{PaRanges, trimmed};
 
 pub fn range(logical: u32, start: u64, len: u32) -> PaRange {
-    PaRange { logical: LogicalBlock(logical), run: Run { start: FsBlock(start), len } }
+    PaRange { logical: LogicalCluster(logical), run: ClusterRun { start: Cluster(start), len } }
 }
 
 /// Ranges of 8 blocks, 16 apart, in an order without pattern.
@@ -32,7 +32,7 @@ fn a_look_up_visits_at_most_twice_the_logarithm_of_the_ranges() {
         for order in orders {
             let mut tree = PaTree::default();
             order.iter().for_each(|range| tree.insert(*range));
-            let visits = |at: u32| tree.around(LogicalBlock(at)).visits;
+            let visits = |at: u32| tree.around(LogicalCluster(at)).visits;
             let (mut worst, mut all) = (0, 0);
             for at in 0..count {
                 let seen = visits(at * 16 + at % 16);
@@ -71,7 +71,7 @@ pub fn random_ranges_give_each_block_once(seed: u64, mut ranges: PaRanges) {
             }
             continue;
         }
-        let (found, _) = ranges.use_at(LogicalBlock(at), len);
+        let (found, _) = ranges.use_at(LogicalCluster(at), len);
         match found {
             Found::Run(run) => {
                 assert!(run.len >= 1 && run.len <= len);

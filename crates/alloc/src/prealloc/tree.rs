@@ -6,7 +6,7 @@
 
 use std::cmp::Ordering;
 
-use extant_ondisk::LogicalBlock;
+use extant_ondisk::LogicalCluster;
 
 use super::ranges::{Found, PaRange};
 
@@ -39,7 +39,7 @@ pub(crate) struct Around {
 
 impl Around {
     /// Notes a range that was looked at; whether it starts at `logical` or before.
-    fn visit(&mut self, range: PaRange, logical: LogicalBlock) -> bool {
+    fn visit(&mut self, range: PaRange, logical: LogicalCluster) -> bool {
         self.visits += 1;
         let is_before = range.logical <= logical;
         if is_before {
@@ -53,19 +53,19 @@ impl Around {
     }
 
     /// The range that covers the block they stand around.
-    pub fn covering(&self, logical: LogicalBlock) -> Option<PaRange> {
+    pub fn covering(&self, logical: LogicalCluster) -> Option<PaRange> {
         self.before.filter(|range| range.covers(logical))
     }
 
     /// Blocks from `logical` to the range behind it.
-    pub fn room(&self, logical: LogicalBlock) -> u32 {
+    pub fn room(&self, logical: LogicalCluster) -> u32 {
         self.after.map_or(u32::MAX, |after| after.logical.0 - logical.0)
     }
 }
 
 impl PaTree {
     /// Takes up to `len` blocks for `logical`, with how many ranges were looked at.
-    pub fn use_at(&mut self, logical: LogicalBlock, len: u32) -> (Found, u64) {
+    pub fn use_at(&mut self, logical: LogicalCluster, len: u32) -> (Found, u64) {
         let around = self.around(logical);
         let Some(range) = around.covering(logical) else {
             return (Found::Room(around.room(logical)), around.visits);
@@ -93,7 +93,7 @@ impl PaTree {
     }
 
     /// One way down: left of a range that starts behind the block, else right.
-    pub fn around(&self, logical: LogicalBlock) -> Around {
+    pub fn around(&self, logical: LogicalCluster) -> Around {
         let mut around = Around::default();
         let mut link = &self.root;
         while let Some(branch) = link {
@@ -108,7 +108,7 @@ impl PaTree {
     }
 
     /// Puts a part of a range in its place: the order stays.
-    fn change(&mut self, logical: LogicalBlock, part: PaRange) {
+    fn change(&mut self, logical: LogicalCluster, part: PaRange) {
         let mut link = &mut self.root;
         while let Some(branch) = link {
             link = match logical.cmp(&branch.range.logical) {
@@ -122,7 +122,7 @@ impl PaTree {
         }
     }
 
-    fn remove(&mut self, logical: LogicalBlock) {
+    fn remove(&mut self, logical: LogicalCluster) {
         self.root = removed(self.root.take(), logical);
     }
 
@@ -156,7 +156,7 @@ fn inserted(link: Link, range: PaRange) -> Box<Branch> {
     balanced(branch)
 }
 
-fn removed(link: Link, logical: LogicalBlock) -> Link {
+fn removed(link: Link, logical: LogicalCluster) -> Link {
     let mut branch = link?;
     match logical.cmp(&branch.range.logical) {
         Ordering::Less => branch.left = removed(branch.left.take(), logical),

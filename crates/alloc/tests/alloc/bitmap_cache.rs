@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::disk::{Disk, Platter, request};
-use extant_alloc::{Allocator, BoxError, Error, GroupStore, MayUse, Run, Tuning};
+use extant_alloc::{Allocator, BoxError, ClusterRun, Error, GroupStore, MayUse, Tuning};
 use extant_ondisk::{Geometry, GroupDescriptor, GroupNumber, TransactionId};
 
 const TID: TransactionId = TransactionId(7);
@@ -24,7 +24,7 @@ fn first_block(alloc: &Allocator, group: u32) -> u64 {
 }
 
 /// Takes the last block of a group.
-fn take(alloc: &Allocator, group: u32) -> Run {
+fn take(alloc: &Allocator, group: u32) -> ClusterRun {
     let mut reservation = alloc.reserve(1, MayUse::RootBlocks).expect("free blocks");
     let run =
         alloc.allocate(&mut reservation, &request(first_block(alloc, group) + 255, 1)).expect("reserved");
@@ -40,7 +40,7 @@ fn bitmaps_stay_within_their_bound_but_for_those_in_use() {
         alloc.trim(group, 0..u32::MAX, 1, |_| Ok::<_, Error>(())).expect("a bitmap");
         assert!(alloc.bitmap_bytes() <= (ROOM + 1) * BYTES_PER_GROUP, "{} bytes", alloc.bitmap_bytes());
     }
-    let held: Vec<Run> = (0..GROUPS).map(|group| take(&alloc, group)).collect();
+    let held: Vec<ClusterRun> = (0..GROUPS).map(|group| take(&alloc, group)).collect();
     assert_eq!(alloc.bitmap_bytes(), u64::from(GROUPS) * BYTES_PER_GROUP, "all are in use");
     // Half of them are marked: in use until that is durable, and as they were before for the others.
     let (marked, taken) = held.split_at(GROUPS as usize / 2);
@@ -62,7 +62,7 @@ fn bitmaps_stay_within_their_bound_but_for_those_in_use() {
 struct Slow {
     platter: Platter,
     alloc: Arc<OnceLock<Arc<Allocator>>>,
-    is_done: Arc<OnceLock<Run>>,
+    is_done: Arc<OnceLock<ClusterRun>>,
 }
 
 impl Slow {
@@ -118,7 +118,7 @@ fn a_bitmap_that_was_changed_and_dropped_while_it_was_read_is_read_again() {
     let slow = Slow { platter: platter.clone(), alloc: Arc::default(), is_done: Arc::default() };
     let alloc = Arc::new(platter.open_on(Box::new(slow.clone()), 0, Tuning::default()));
     assert!(slow.alloc.set(alloc.clone()).is_ok());
-    let last = Run { start: extant_ondisk::FsBlock(first_block(&alloc, 1) + 255), len: 1 };
+    let last = ClusterRun { start: extant_ondisk::Cluster(first_block(&alloc, 1) + 255), len: 1 };
     assert!(alloc.is_used(last).expect("a bitmap"), "an old bitmap came into memory");
     assert_eq!(slow.is_done.get(), Some(&last));
 }

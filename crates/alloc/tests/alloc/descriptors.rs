@@ -1,8 +1,8 @@
 //! Claims about descriptors that are read on demand: disks of several meta groups, of 32 groups each.
 
 use crate::disk::{Disk, Random, request};
-use extant_alloc::{Allocator, Error, InodeKind, MayUse, Run, Setup};
-use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, TransactionId, bitmap};
+use extant_alloc::{Allocator, ClusterRun, Error, InodeKind, MayUse, Setup};
+use extant_ondisk::{Cluster, FsBlock, GroupFlags, GroupNumber, TransactionId, bitmap};
 
 const TID: TransactionId = TransactionId(5);
 const GROUPS: u32 = 200;
@@ -88,7 +88,7 @@ fn groups_whose_descriptors_cannot_be_read_are_left_alone_and_not_counted() {
     let alloc = open(&disk, free(&disk) * 3, 6400);
     assert!(matches!(alloc.inode_table(GroupNumber(64)), Err(Error::Store { .. })));
     assert!(matches!(alloc.inode_table(GroupNumber(65)), Err(Error::Corrupt { .. })));
-    assert!(alloc.is_used(Run { start: FsBlock(1 + 256 * 65), len: 1 }).is_err());
+    assert!(alloc.is_used(ClusterRun { start: Cluster(1 + 256 * 65), len: 1 }).is_err());
     assert_eq!(take_all(&alloc), free(&disk));
     assert_eq!(alloc.disk_free_blocks(), free(&disk));
     assert_eq!(alloc.free_inodes(), 64 * 32 - 10);
@@ -105,7 +105,7 @@ fn a_block_that_another_group_keeps_is_not_freed_once_that_group_is_read() {
     bitmap::set_range(bits, 200..204);
     disk.descriptors[2].set_free_blocks_count(bitmap::count_zeros(bits, 0..256));
     let alloc = open(&disk, disk.free_blocks(), 0);
-    let run = Run { start: FsBlock(table + 1), len: 1 };
+    let run = ClusterRun { start: Cluster(table + 1), len: 1 };
     assert_eq!(alloc.inode_table(GroupNumber(100)).expect("a descriptor"), FsBlock(table));
     assert!(alloc.is_system(run).expect("descriptors"));
     assert!(matches!(alloc.mark_free(TID, run), Err(Error::Corrupt { .. })));

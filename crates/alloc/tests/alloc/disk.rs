@@ -8,7 +8,7 @@ use extant_alloc::{
     uninit_inode_bitmap,
 };
 use extant_ondisk::{
-    FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, IncompatFeatures, RoCompatFeatures,
+    Cluster, FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, IncompatFeatures, RoCompatFeatures,
     Superblock, bitmap,
 };
 
@@ -264,5 +264,5 @@ impl Random {
 
 /// A request for the content of a small file.
 pub fn request(goal: u64, len: u32) -> Request {
-    Request { goal: FsBlock(goal), len, least: 1, ahead: 0, purpose: Purpose::Data }
+    Request { goal: Cluster(goal), len, least: 1, ahead: 0, purpose: Purpose::Data }
 }

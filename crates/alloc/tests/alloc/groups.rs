@@ -1,18 +1,20 @@
 //! Claims about single groups: uninitialised, damaged, reserved, and where runs come from.
 
 use crate::disk::{Disk, request};
-use extant_alloc::{Allocator, Error, InodeKind, MayUse, NewInode, Purpose, Request, Run, Scan, Tuning};
-use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
+use extant_alloc::{
+    Allocator, ClusterRun, Error, InodeKind, MayUse, NewInode, Purpose, Request, Scan, Tuning,
+};
+use extant_ondisk::{Cluster, FsBlock, GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
 
 const TID: TransactionId = TransactionId(5);
 
-fn take(alloc: &Allocator, goal: u64, len: u32) -> Run {
+fn take(alloc: &Allocator, goal: u64, len: u32) -> ClusterRun {
     let mut reservation = alloc.reserve(u64::from(len), MayUse::RootBlocks).expect("free blocks");
     alloc.allocate(&mut reservation, &request(goal, len)).expect("a reserved block")
 }
 
-fn run(start: u64, len: u32) -> Run {
-    Run { start: FsBlock(start), len }
+fn run(start: u64, len: u32) -> ClusterRun {
+    ClusterRun { start: Cluster(start), len }
 }
 
 #[test]
@@ -61,7 +63,7 @@ fn a_frozen_bitmap_does_not_see_later_changes() {
 fn freed_blocks_come_back_only_when_their_transaction_is_committed() {
     let alloc = Disk::new(1 + 256, 256, false).open();
     let all = alloc.free_blocks();
-    let held: Vec<Run> =
+    let held: Vec<ClusterRun> =
         std::iter::from_fn(|| (alloc.free_blocks() > 0).then(|| take(&alloc, 0, 1))).collect();
     for run in &held {
         alloc.mark_used(TID, *run).expect("taken blocks");
@@ -89,7 +91,7 @@ fn the_groups_own_blocks_cannot_be_freed() {
         [descriptor.block_bitmap(), descriptor.inode_bitmap(), descriptor.inode_table(), last]
     }));
     for block in own {
-        let run = Run { start: block, len: 1 };
+        let run = ClusterRun { start: alloc.geometry().cluster_of(block), len: 1 };
         assert!(alloc.is_system(run).expect("descriptors") && alloc.is_used(run).expect("a bitmap"));
         assert!(matches!(alloc.mark_free(TID, run), Err(Error::Corrupt { .. })), "block {block}");
     }
@@ -273,7 +275,10 @@ fn the_longest_there_is_is_taken_under_one_lock_where_the_goal_is() {
     let alloc = disk.open();
     (0..60).for_each(|group| assert!(alloc.free_runs(GroupNumber(group)).is_ok()));
     let before = alloc.statistics();
-    assert_eq!(alloc.geometry().group_of(take(&alloc, 1 + 256 * 21, 16).start).expect("on the disk").0.0, 21);
+    assert_eq!(
+        alloc.geometry().cluster_location(take(&alloc, 1 + 256 * 21, 16).start).expect("on the disk").0.0,
+        21
+    );
     let after = alloc.statistics();
     let considered = after.considered.iter().sum::<u64>() - before.considered.iter().sum::<u64>();
     assert_eq!((after.locks - before.locks, considered), (1, 1));
@@ -288,9 +293,9 @@ fn a_run_without_an_aligned_chunk_is_found_in_the_goals_group() {
         |start: u64, len| alloc.allocate(&mut reservation, &request(first + start, len)).expect("reserved");
     // Behind a backup of the superblock: all but ten blocks, of which four and no more begin at a multiple.
     for (start, len) in [(2, 7), (19, 1005)] {
-        assert_eq!(take(start, len), Run { start: FsBlock(first + start), len });
+        assert_eq!(take(start, len), ClusterRun { start: Cluster(first + start), len });
     }
-    assert_eq!(take(2, 8), Run { start: FsBlock(first + 9), len: 8 });
+    assert_eq!(take(2, 8), ClusterRun { start: Cluster(first + 9), len: 8 });
 }
 
 #[test]
@@ -305,10 +310,14 @@ fn a_large_file_goes_on_with_what_there_is_where_it_ends_unless_that_is_a_crumb(
     let large = Purpose::Stream(InodeNumber(12));
     // Free are 100 blocks, 15, and the rest.
     for (start, len) in [(200, 8), (308, 8), (331, 8)] {
-        assert_eq!(take(start, len, Purpose::Data), Run { start: FsBlock(first + start), len });
+        assert_eq!(take(start, len, Purpose::Data), ClusterRun { start: Cluster(first + start), len });
     }
     assert_eq!(take(316, 512, large).len, 512, "15 blocks are a crumb");
     assert_ne!(take(208, 512, Purpose::Data).start.0, first + 208, "a small file's are together");
-    assert_eq!(take(208, 512, large), Run { start: FsBlock(first + 208), len: 100 });
-    assert_eq!(take(316, 15, large), Run { start: FsBlock(first + 316), len: 15 }, "all that is wanted");
+    assert_eq!(take(208, 512, large), ClusterRun { start: Cluster(first + 208), len: 100 });
+    assert_eq!(
+        take(316, 15, large),
+        ClusterRun { start: Cluster(first + 316), len: 15 },
+        "all that is wanted"
+    );
 }

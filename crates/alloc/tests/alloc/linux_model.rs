@@ -1,8 +1,8 @@
 //! The tests of other modules with forms of older kernels (`make test-linux-model`).
 
 use extant_alloc::linux_model::{Frees, InodeSearch, LinuxModel, ListHead};
-use extant_alloc::{MayUse, Run, Scan, Tuning};
-use extant_ondisk::FsBlock;
+use extant_alloc::{ClusterRun, MayUse, Scan, Tuning};
+use extant_ondisk::Cluster;
 
 use crate::disk::{Disk, request};
 use crate::{inodes, model, prealloc, threads};
@@ -77,10 +77,10 @@ fn walks_by_order_begin_at_the_goal_or_at_the_head() {
         let mut take = |goal, len| alloc.allocate(&mut all, &request(goal, len)).expect("reserved");
         while alloc.free_runs(extant_ondisk::GroupNumber(21)).is_ok_and(|runs| !runs.is_empty()) {
             let runs = alloc.free_runs(extant_ondisk::GroupNumber(21)).expect("a bitmap");
-            let Run { start: FsBlock(start), len } = runs[0];
+            let ClusterRun { start: Cluster(start), len } = runs[0];
             take(start, len);
         }
-        let Run { start, .. } = take(first, 16);
+        let ClusterRun { start, .. } = take(first, 16);
         found.push(alloc.geometry().group_of(start).expect("on the disk").0.0);
     }
     println!("groups of the first run behind a full group 21: {found:?}");

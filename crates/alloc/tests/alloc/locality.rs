@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::disk::{Disk, request};
-use extant_alloc::{Allocator, Error, LocalityHint, MayUse, Preallocations, Run, Tuning};
-use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, LogicalBlock, TransactionId};
+use extant_alloc::{Allocator, ClusterRun, Error, LocalityHint, MayUse, Preallocations, Tuning};
+use extant_ondisk::{Cluster, GroupNumber, InodeNumber, LogicalCluster, TransactionId};
 use extant_rt::Arc;
 
 fn place(home: u32, directory: u32) -> LocalityHint {
@@ -22,17 +22,17 @@ fn take(
     owner: &Arc<Preallocations>,
     len: u32,
     surplus: u32,
-) -> Option<Run> {
+) -> Option<ClusterRun> {
     let goal = alloc.geometry().group_first_block(hint.inode_group).0;
     let request = request(goal, len);
-    alloc.use_group_pa(&request, hint, owner, LogicalBlock(0), surplus).or_else(|| {
+    alloc.use_group_pa(&request, hint, owner, LogicalCluster(0), surplus).or_else(|| {
         let mut reservation = alloc.reserve(u64::from(len), MayUse::RootBlocks).ok()?;
         Some(alloc.allocate(&mut reservation, &request).expect("a reserved block"))
     })
 }
 
 /// The runs of 3 blocks that threads get in turns, each for the files of its own directory.
-fn in_turns(group_prealloc: u32, homes: [u32; 4]) -> Vec<Vec<Run>> {
+fn in_turns(group_prealloc: u32, homes: [u32; 4]) -> Vec<Vec<ClusterRun>> {
     let disk = Disk::new(1 + 1024 * 32, 1024, true);
     let alloc = disk.open_with(0, Tuning { group_prealloc, ..Tuning::default() });
     let mut runs = vec![Vec::new(); homes.len()];
@@ -52,7 +52,7 @@ fn in_turns(group_prealloc: u32, homes: [u32; 4]) -> Vec<Vec<Run>> {
     runs
 }
 
-fn pieces(runs: &[Run]) -> usize {
+fn pieces(runs: &[ClusterRun]) -> usize {
     1 + runs.windows(2).filter(|pair| pair[0].start.0 + u64::from(pair[0].len) != pair[1].start.0).count()
 }
 
@@ -77,7 +77,7 @@ fn files_of_two_homes_share_no_group_while_there_are_others() {
     while alloc.free_blocks() > 4096 {
         for (hint, groups) in homes.into_iter().zip(&mut groups) {
             let run = take(&alloc, hint, &owner(11), 8, 0).expect("room");
-            groups.insert(alloc.geometry().group_of(run.start).expect("on the disk").0);
+            groups.insert(alloc.geometry().cluster_location(run.start).expect("on the disk").0);
         }
     }
     assert!(groups[0].is_disjoint(&groups[1]) && groups.iter().all(|groups| groups.len() >= 5), "{groups:?}");
@@ -96,12 +96,12 @@ fn small_files_fill_a_home_in_pieces_and_cut_no_chunk_for_it() {
     let mut reservation = alloc.reserve(1024, MayUse::RootBlocks).expect("free blocks");
     for start in (home..home + 512).step_by(8) {
         let run = alloc.allocate(&mut reservation, &request(start, 5)).expect("reserved");
-        assert_eq!(run, Run { start: FsBlock(start), len: 5 });
+        assert_eq!(run, ClusterRun { start: Cluster(start), len: 5 });
     }
     drop(reservation);
     for file in 0..32 {
         let run = take(&alloc, place(5, 50), &owner(file + 11), 3, 0).expect("room");
-        assert_eq!(run, Run { start: FsBlock(home + 5 + 8 * u64::from(file)), len: 3 });
+        assert_eq!(run, ClusterRun { start: Cluster(home + 5 + 8 * u64::from(file)), len: 3 });
         assert_eq!(alloc.preallocated_blocks(), 0);
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::disk::{Disk, INODES_PER_GROUP, Platter, Random, request};
-use extant_alloc::{Allocator, AllocatorSnapshot, Error, InodeKind, MayUse, NewInode, Run, Tuning};
-use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, TransactionId};
+use extant_alloc::{Allocator, AllocatorSnapshot, ClusterRun, Error, InodeKind, MayUse, NewInode, Tuning};
+use extant_ondisk::{Cluster, GroupNumber, InodeNumber, TransactionId};
 
 /// What the allocator should know, in plain sets.
 struct Model {
@@ -12,9 +12,9 @@ struct Model {
     /// In use in the running transaction.
     used: BTreeSet<u64>,
     /// Taken, not marked.
-    taken: Vec<Run>,
+    taken: Vec<ClusterRun>,
     /// Marked and not freed; what the model may free.
-    owned: Vec<Run>,
+    owned: Vec<ClusterRun>,
     /// Freed in the running transaction, and in those that wait for their commit.
     freed: Vec<u64>,
     waiting: VecDeque<(TransactionId, Vec<u64>, AllocatorSnapshot, Disk)>,
@@ -22,7 +22,7 @@ struct Model {
     durable: Disk,
 }
 
-fn numbers(run: Run) -> impl Iterator<Item = u64> {
+fn numbers(run: ClusterRun) -> impl Iterator<Item = u64> {
     (0..u64::from(run.len)).map(move |i| run.start.0 + i)
 }
 
@@ -88,7 +88,7 @@ impl Model {
         let runs = alloc.freed(tid);
         blocks.sort_unstable();
         assert_eq!(runs.iter().copied().flat_map(numbers).collect::<Vec<_>>(), blocks);
-        let touches = |pair: &[Run]| {
+        let touches = |pair: &[ClusterRun]| {
             numbers(pair[0]).last().is_some_and(|last| last + 1 == pair[1].start.0 && last % 256 != 0)
         };
         assert!(!runs.windows(2).any(touches), "{runs:?}");
@@ -131,7 +131,7 @@ impl Model {
     }
 }
 
-fn pick(runs: &mut Vec<Run>, random: &mut Random) -> Option<Run> {
+fn pick(runs: &mut Vec<ClusterRun>, random: &mut Random) -> Option<ClusterRun> {
     let at = random.below(runs.len().max(1) as u64) as usize;
     (at < runs.len()).then(|| runs.swap_remove(at))
 }
@@ -169,12 +169,15 @@ pub fn random_operations(seed: u64, uninit: bool, bitmap_bytes_max: u64, tuning:
             }
             13..16 => {
                 if let Some(mut run) = pick(&mut model.owned, &mut random) {
-                    let part = Run { len: 1 + random.below(u64::from(run.len)) as u32, ..run };
+                    let part = ClusterRun { len: 1 + random.below(u64::from(run.len)) as u32, ..run };
                     alloc.mark_free(tid, part).expect("used blocks");
                     assert!(alloc.mark_free(tid, part).is_err(), "freed twice");
                     numbers(part).for_each(|block| assert!(model.used.remove(&block)));
                     model.freed.extend(numbers(part));
-                    run = Run { start: FsBlock(run.start.0 + u64::from(part.len)), len: run.len - part.len };
+                    run = ClusterRun {
+                        start: Cluster(run.start.0 + u64::from(part.len)),
+                        len: run.len - part.len,
+                    };
                     model.owned.extend((run.len > 0).then_some(run));
                 }
             }

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::disk::{Disk, Random, request};
-use extant_alloc::{Allocator, Error, FileWrite, MayUse, Preallocated, Preallocations, Run, Tuning};
-use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, LogicalBlock, TransactionId};
+use extant_alloc::{Allocator, ClusterRun, Error, FileWrite, MayUse, Preallocated, Preallocations, Tuning};
+use extant_ondisk::{Cluster, GroupNumber, InodeNumber, LogicalCluster, TransactionId};
 use extant_rt::Arc;
 
-fn numbers(run: Run) -> impl Iterator<Item = u64> {
+fn numbers(run: ClusterRun) -> impl Iterator<Item = u64> {
     (0..u64::from(run.len)).map(move |i| run.start.0 + i)
 }
 
@@ -28,8 +28,8 @@ fn take(
     owner: &Arc<Preallocations>,
     (logical, len, surplus): (u32, u32, u32),
     goal: u64,
-) -> Result<Run, Error> {
-    let room = match alloc.use_inode_pa(owner, LogicalBlock(logical), len) {
+) -> Result<ClusterRun, Error> {
+    let room = match alloc.use_inode_pa(owner, LogicalCluster(logical), len) {
         Preallocated::Run(run) => return Ok(run),
         Preallocated::None { room } => room,
     };
@@ -37,7 +37,7 @@ fn take(
     let mut reservation = alloc.reserve(u64::from(len), MayUse::RootBlocks)?;
     let surplus = surplus.min(room - len);
     let request = request(goal, len);
-    alloc.new_inode_pa(&mut reservation, &request, owner, LogicalBlock(logical), surplus)
+    alloc.new_inode_pa(&mut reservation, &request, owner, LogicalCluster(logical), surplus)
 }
 
 pub fn random_operations(seed: u64, tuning: Tuning) {
@@ -84,7 +84,7 @@ pub fn random_operations(seed: u64, tuning: Tuning) {
                 let some: Vec<_> =
                     used.range(from..).take(20).map(|(block, place)| (*block, *place)).collect();
                 for (block, (at, logical)) in some {
-                    alloc.mark_free(tid, Run { start: FsBlock(block), len: 1 }).expect("a used block");
+                    alloc.mark_free(tid, ClusterRun { start: Cluster(block), len: 1 }).expect("a used block");
                     used.remove(&block);
                     mapped[at].remove(&logical);
                     // As cutting does: what is behind a hole that was cut is not where it was meant to be.
@@ -148,16 +148,16 @@ fn a_growing_file_preallocates_up_to_its_predicted_size_and_within_its_hole() {
     let append = FileWrite {
         inode: InodeNumber(11),
         directory: InodeNumber(2),
-        logical: LogicalBlock(40),
+        logical: LogicalCluster(40),
         len: 8,
         end: 48 * KIB,
         size: 40 * KIB,
         grows: true,
         goal: None,
     };
-    let whole = FileWrite { logical: LogicalBlock(0), len: 40, end: 40 * KIB, size: 0, ..append };
-    let inside = FileWrite { logical: LogicalBlock(10), len: 2, end: 12 * KIB, ..append };
-    let small = FileWrite { logical: LogicalBlock(4), len: 2, end: 6 * KIB, size: 4 * KIB, ..append };
+    let whole = FileWrite { logical: LogicalCluster(0), len: 40, end: 40 * KIB, size: 0, ..append };
+    let inside = FileWrite { logical: LogicalCluster(10), len: 2, end: 12 * KIB, ..append };
+    let small = FileWrite { logical: LogicalCluster(4), len: 2, end: 6 * KIB, size: 4 * KIB, ..append };
     let far = u32::MAX;
     assert_eq!(blocks_of_write(append, far), (8, 16), "up to 64 KiB");
     assert_eq!(blocks_of_write(append, 12), (8, 4), "up to the end of the hole");

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::disk::{Disk, Platter, Random, request};
-use extant_alloc::{InodeKind, MayUse, NewInode, Run, Tuning};
+use extant_alloc::{ClusterRun, InodeKind, MayUse, NewInode, Tuning};
 use extant_ondisk::{GroupNumber, TransactionId};
 use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, RwLock};
 
@@ -24,7 +24,7 @@ pub fn share_a_full_disk(seed: u64, bitmap_bytes_max: u64, tuning: Tuning) {
             let (alloc, owners, running, platter) = (&alloc, &owners, &running, &platter);
             scope.spawn(move || {
                 let mut random = Random(seed * 1000 + thread);
-                let mut held: Vec<Run> = Vec::new();
+                let mut held: Vec<ClusterRun> = Vec::new();
                 for _ in 0..3000 {
                     if random.below(2) == 0 {
                         let len = 1 + random.below(12) as u32;

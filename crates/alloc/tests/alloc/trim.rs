@@ -1,14 +1,14 @@
 //! Discards of free blocks: each once, and nobody is given a block meanwhile.
 
 use crate::disk::{Disk, Random, request};
-use extant_alloc::{Allocator, Error, MayUse, Run};
+use extant_alloc::{Allocator, ClusterRun, Error, MayUse};
 use extant_ondisk::{GroupNumber, TransactionId};
 use extant_rt::{AtomicBool, AtomicU64, Ordering};
 
 const TID: TransactionId = TransactionId(5);
 const GROUP: GroupNumber = GroupNumber(1);
 
-fn take(alloc: &Allocator, goal: u64, len: u32) -> Run {
+fn take(alloc: &Allocator, goal: u64, len: u32) -> ClusterRun {
     let mut reservation = alloc.reserve(u64::from(len), MayUse::RootBlocks).expect("free blocks");
     alloc.allocate(&mut reservation, &request(goal, len)).expect("a reserved block")
 }
@@ -68,7 +68,7 @@ fn a_run_is_nobodys_while_it_is_discarded() {
     alloc
         .trim(GroupNumber(0), 0..u32::MAX, 1, |run| {
             let runs = alloc.free_runs(GroupNumber(0)).expect("a bitmap");
-            let end = |run: &Run| run.start.0 + u64::from(run.len);
+            let end = |run: &ClusterRun| run.start.0 + u64::from(run.len);
             assert!(runs.iter().all(|other| end(other) <= run.start.0 || end(&run) <= other.start.0));
             discarded.push(run.len);
             Ok::<_, Error>(())
@@ -88,7 +88,7 @@ fn nobody_is_refused_a_block_for_a_discard_or_given_one_under_it() {
         let alloc = Disk::new(1 + 64 * 12, 64, true).open();
         let all = alloc.free_blocks();
         let owners: Vec<AtomicU64> = (0..=64 * 12).map(|_| AtomicU64::new(0)).collect();
-        let own = |run: Run, from: u64, to: u64| {
+        let own = |run: ClusterRun, from: u64, to: u64| {
             for block in run.start.0..run.start.0 + u64::from(run.len) {
                 assert_eq!(owners[block as usize].swap(to, Ordering::SeqCst), from, "block {block}");
             }

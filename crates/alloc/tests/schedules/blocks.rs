@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use extant_alloc::{
-    Allocator, AllocatorSnapshot, Error, MayUse, Preallocated, Preallocations, Purpose, Request, Run, Scan,
-    Tuning,
+    Allocator, AllocatorSnapshot, ClusterRun, Error, MayUse, Preallocated, Preallocations, Purpose, Request,
+    Scan, Tuning,
 };
-use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber, LogicalBlock, TransactionId, bitmap};
+use extant_ondisk::{Cluster, GroupFlags, GroupNumber, InodeNumber, LogicalCluster, TransactionId, bitmap};
 use extant_rt::{Arc, LockClass, Mutex, RwLock, explore, parallel, yield_now};
 
 use crate::disk::{Disk, Platter, Random};
@@ -34,7 +34,7 @@ struct Stage {
     /// What is durable.
     platter: Platter,
     /// Runs in use that anybody may free.
-    used: std::sync::Mutex<Vec<Run>>,
+    used: std::sync::Mutex<Vec<ClusterRun>>,
 }
 
 fn tuning(random: &mut Random) -> Tuning {
@@ -77,8 +77,8 @@ fn older(random: &mut Random, tuning: Tuning) -> Tuning {
 }
 
 /// Leaves `left` blocks of a disk free, here and there, and gives the others that are not its own, as runs in use.
-pub fn fill(disk: &mut Disk, left: u64, random: &mut Random) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
+pub fn fill(disk: &mut Disk, left: u64, random: &mut Random) -> Vec<ClusterRun> {
+    let mut runs: Vec<ClusterRun> = Vec::new();
     let blocks = disk.geometry.blocks_count;
     let mut free = (1..blocks).filter(|block| !disk.is_used(*block)).count() as u64;
     let mut left = left.min(free);
@@ -96,10 +96,10 @@ pub fn fill(disk: &mut Disk, left: u64, random: &mut Random) -> Vec<Run> {
                 continue;
             }
             bitmap::set(&mut bits, bit);
-            let block = FsBlock(first + u64::from(bit));
+            let block = Cluster(first + u64::from(bit));
             match runs.last_mut().filter(|run| bit > 0 && run.start.0 + u64::from(run.len) == block.0) {
                 Some(run) if random.below(8) > 0 => run.len += 1,
-                _ => runs.push(Run { start: block, len: 1 }),
+                _ => runs.push(ClusterRun { start: block, len: 1 }),
             }
         }
         let descriptor = &mut disk.descriptors[group.0 as usize];
@@ -138,7 +138,7 @@ impl Stage {
         }
     }
 
-    fn mark_used(&self, run: Run) {
+    fn mark_used(&self, run: ClusterRun) {
         let tid = self.running.read();
         self.alloc.mark_used(*tid, run).expect("taken blocks");
         self.ledger.change(run, Block::Taken, Block::Used);
@@ -157,7 +157,7 @@ impl Stage {
         self.alloc.mark_free(*tid, run).expect("used blocks");
     }
 
-    fn give_back(&self, run: Run) {
+    fn give_back(&self, run: ClusterRun) {
         self.ledger.change(run, Block::Taken, Block::Free);
         self.alloc.free_unmarked(run);
         self.ledger.expect(i64::from(run.len));
@@ -190,11 +190,11 @@ impl Stage {
     }
 
     /// Blocks for `logical`, as a write takes them. `None` if there are none.
-    fn take(&self, task: usize, (file, logical): (usize, u32), random: &mut Random) -> Option<Run> {
+    fn take(&self, task: usize, (file, logical): (usize, u32), random: &mut Random) -> Option<ClusterRun> {
         let most = if self.is_tight { 3 } else { 20 };
         let (owner, len) = (&self.owners[file], 1 + random.below(most) as u32);
         self.ledger.expect(-i64::from(len));
-        let room = match self.alloc.use_inode_pa(owner, LogicalBlock(logical), len) {
+        let room = match self.alloc.use_inode_pa(owner, LogicalCluster(logical), len) {
             Preallocated::Run(run) => {
                 self.ledger.take(run);
                 self.ledger.expect(i64::from(len - run.len));
@@ -225,7 +225,7 @@ impl Stage {
         let surplus = (room - len).min(random.below(16) as u32);
         let request = self.request(random, len);
         let ahead =
-            self.alloc.new_inode_pa(&mut reservation, &request, owner, LogicalBlock(logical), surplus);
+            self.alloc.new_inode_pa(&mut reservation, &request, owner, LogicalCluster(logical), surplus);
         let run = ahead.expect("a reserved block");
         self.ledger.take(run);
         assert!((1..=len).contains(&run.len), "{run:?} of {len}");
@@ -237,7 +237,7 @@ impl Stage {
     fn request(&self, random: &mut Random, len: u32) -> Request {
         let streams = Purpose::Stream(InodeNumber(11 + random.below(3) as u32));
         let purposes = [Purpose::Metadata, Purpose::Data, streams];
-        let goal = FsBlock(random.below(self.alloc.geometry().blocks_count));
+        let goal = Cluster(random.below(self.alloc.geometry().blocks_count));
         let least = 1 + random.below(u64::from(len)) as u32;
         Request { goal, len, least, ahead: 0, purpose: purposes[random.below(3) as usize] }
     }

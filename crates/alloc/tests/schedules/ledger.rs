@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
-use extant_alloc::Run;
+use extant_alloc::ClusterRun;
 use extant_ondisk::TransactionId;
 
 use crate::disk::Disk;
@@ -39,7 +39,7 @@ pub struct Books {
 #[derive(Debug)]
 pub struct Ledger(Mutex<Books>);
 
-pub fn numbers(run: Run) -> Range<usize> {
+pub fn numbers(run: ClusterRun) -> Range<usize> {
     run.start.0 as usize..run.start.0 as usize + run.len as usize
 }
 
@@ -77,7 +77,7 @@ impl Ledger {
     }
 
     /// A run was given out.
-    pub fn take(&self, run: Run) {
+    pub fn take(&self, run: ClusterRun) {
         let mut books = self.books();
         let committed = books.committed;
         for number in numbers(run) {
@@ -92,7 +92,7 @@ impl Ledger {
         }
     }
 
-    pub fn change(&self, run: Run, from: Block, to: Block) {
+    pub fn change(&self, run: ClusterRun, from: Block, to: Block) {
         let mut books = self.books();
         for number in numbers(run) {
             let before = std::mem::replace(&mut books.blocks[number], to);

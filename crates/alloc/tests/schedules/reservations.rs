@@ -1,7 +1,7 @@
 //! Reservations alone: nobody is refused blocks that move from one thread's share to another's.
 
 use extant_alloc::{Allocator, Error, MayUse, Preallocations, Purpose, Request, Tuning};
-use extant_ondisk::{FsBlock, InodeNumber, LogicalBlock, TransactionId};
+use extant_ondisk::{Cluster, InodeNumber, LogicalCluster, TransactionId};
 use extant_rt::{Arc, explore, parallel, yield_now};
 
 use crate::blocks::{BLOCKS_PER_GROUP, fill};
@@ -54,8 +54,8 @@ fn explore_reservations(left: u64, ahead: u32, holds: bool) {
         let owners: Vec<_> = inodes.map(|inode| Arc::new(Preallocations::new(inode))).collect();
         for owner in &owners {
             let mut reservation = alloc.reserve(1, MayUse::RootBlocks).expect("room");
-            let request = Request { goal: FsBlock(0), len: 1, least: 1, ahead: 0, purpose: Purpose::Data };
-            let ahead = alloc.new_inode_pa(&mut reservation, &request, owner, LogicalBlock(0), 2);
+            let request = Request { goal: Cluster(0), len: 1, least: 1, ahead: 0, purpose: Purpose::Data };
+            let ahead = alloc.new_inode_pa(&mut reservation, &request, owner, LogicalCluster(0), 2);
             ledger.take(ahead.expect("a reserved block"));
             ledger.expect(-1);
         }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use extant_alloc::Run;
-use extant_ondisk::{FsBlock, GroupNumber, bitmap};
+use extant_ondisk::{Cluster, GroupNumber, bitmap};
 
 use super::disk::{GROUP_BLOCKS, GROUPS, sample_of};
 
@@ -38,7 +38,7 @@ impl Oracle {
     }
 
     /// Names the blocks for a request, which are taken then.
-    pub fn name(&mut self, goal: FsBlock, len: u32) -> Option<Run> {
+    pub fn name(&mut self, goal: Cluster, len: u32) -> Option<ClusterRun> {
         let goal_group = (goal.0 / u64::from(GROUP_BLOCKS)) as u32;
         let bit = (goal.0 % u64::from(GROUP_BLOCKS)) as u32;
         let at_goal = |(start, free): &Free| *start <= bit && bit + len <= start + free;
@@ -73,7 +73,7 @@ impl Oracle {
         }
     }
 
-    fn take(&mut self, group: u32, bit: u32, len: u32) -> Run {
+    fn take(&mut self, group: u32, bit: u32, len: u32) -> ClusterRun {
         let left = self.runs(group).iter().flat_map(|(start, free)| {
             let (start, end) = (*start, start + free);
             if bit < start || bit >= end {
@@ -83,7 +83,7 @@ impl Oracle {
         });
         let left = left.filter(|(_, free)| *free > 0).collect();
         self.touched.insert(group, left);
-        Run { start: FsBlock(u64::from(group) * u64::from(GROUP_BLOCKS) + u64::from(bit)), len }
+        ClusterRun { start: Cluster(u64::from(group) * u64::from(GROUP_BLOCKS) + u64::from(bit)), len }
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
         let samples = samples(7, 95, 16);
         let mut oracle = Oracle::new(7, &samples);
         let mut named = std::collections::HashSet::new();
-        let mut goal = FsBlock(u64::from(GROUP_BLOCKS) * 1234);
+        let mut goal = Cluster(u64::from(GROUP_BLOCKS) * 1234);
         for _ in 0..200 {
             let run = oracle.name(goal, 16).expect("a run");
             assert_eq!(run.len, 16, "there are runs of 31");
@@ -126,7 +126,7 @@ mod tests {
                 let bit = (block % u64::from(GROUP_BLOCKS)) as u32;
                 assert!(!bitmap::is_set(&samples[sample_of(7, group)], bit) && named.insert(block));
             }
-            goal = FsBlock(run.start.0 + 16);
+            goal = Cluster(run.start.0 + 16);
         }
         assert_eq!(oracle.name(goal, 256).map(|run| run.len), Some(31));
     }

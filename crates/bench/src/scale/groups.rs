@@ -7,7 +7,9 @@
 use std::path::Path;
 use std::time::Instant;
 
-use extant_alloc::{Allocator, BitmapSummary, BoxError, GroupStore, MayUse, Purpose, Request, Run, Setup};
+use extant_alloc::{
+    Allocator, BitmapSummary, BoxError, ClusterRun, GroupStore, MayUse, Purpose, Request, Setup,
+};
 use extant_ondisk::{
     FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, IncompatFeatures, RoCompatFeatures,
     Superblock, bitmap,
@@ -168,7 +170,7 @@ fn nanoseconds(alloc: &Allocator, groups: u32, is_near: bool) -> Result<f64> {
     let distance = groups.div_ceil(WITH_ROOM);
     let mut random = Random::new(u64::from(groups));
     let mut reservation = alloc.reserve(u64::from(LEN * REQUESTS), MayUse::RootBlocks)?;
-    let mut taken: Vec<Run> = Vec::with_capacity(REQUESTS as usize);
+    let mut taken: Vec<ClusterRun> = Vec::with_capacity(REQUESTS as usize);
     let goals = (0..REQUESTS).map(|_| {
         let group = random.below(u64::from(groups)) as u32;
         let group = if is_near { group - group % distance } else { group };

@@ -146,7 +146,7 @@ impl Filesystem {
     pub fn free_runs(&self, mut each: impl FnMut(u64, u32)) -> Result<()> {
         let volume = self.volume();
         for group in (0..volume.geometry.group_count).map(GroupNumber) {
-            for run in self.finish_operation(volume.allocator.free_runs(group).map_err(Error::from))? {
+            for run in self.finish_operation(volume.free_runs(group))? {
                 each(run.start.0, run.len);
             }
         }

@@ -1,6 +1,5 @@
 //! A further block of a directory, or the one block of a long symbolic link.
 
-use extant_alloc::Run;
 use extant_ondisk::extent::ROOT_CAPACITY;
 use extant_ondisk::indirect::DIRECT;
 use extant_ondisk::{InodeFlags, LogicalBlock, RawInode, extent};
@@ -68,9 +67,7 @@ impl MetadataUpdate<'_> {
         kind: BufferKind,
     ) -> Result<(LogicalBlock, Arc<Buffer>)> {
         let logical = dirs.directory_end(inode)?;
-        let hole = dirs.hole(inode, &inode.raw(), logical)?;
-        let buffer = self.allocate_metadata(dirs.goal(inode, &hole, logical), kind)?;
-        let change = self.map_marked(inode, hole, logical, Run { start: buffer.block, len: 1 }, false)?;
+        let (buffer, change) = self.add_block(dirs, inode, logical, kind)?;
         let size = (u64::from(logical.0) + 1) * u64::from(dirs.geometry.block_size);
         self.change_content(inode, change, |raw| raw.set_size(size))?;
         self.note_size(size);

@@ -98,8 +98,8 @@ impl Files {
     fn whole_content(&self, inode: &Inode) -> Result<FileMapping> {
         let raw = inode.raw();
         let (nodes, extents) = self.whole_tree(inode.owner(), raw.i_block())?;
-        let data: u64 = extents.iter().map(|extent| u64::from(extent.len)).sum();
-        let sectors = (data + nodes.len() as u64) * u64::from(self.geometry.block_size / 512);
+        let clusters = self.cluster_count(&extents) + nodes.len() as u64;
+        let sectors = clusters.saturating_mul(self.geometry.cluster_bytes() / 512);
         Ok(FileMapping { root: *raw.i_block(), size: raw.size(), sectors, nodes })
     }
 }

@@ -39,9 +39,9 @@ pub enum Fallocate {
     },
     /// Makes the range read as zeroes, and frees its blocks. The size stays.
     PunchHole,
-    /// Takes the range out; what is behind it moves to its start. Whole blocks only, and not up to the end.
+    /// Takes the range out; what is behind it moves to its start. Whole blocks only (with `bigalloc`, whole clusters), and not up to the end.
     CollapseRange,
-    /// Puts a hole in; what begins there moves behind it. Whole blocks only, and not at the end.
+    /// Puts a hole in; what begins there moves behind it. Whole blocks only (with `bigalloc`, whole clusters), and not at the end.
     InsertRange,
 }
 
@@ -147,20 +147,20 @@ impl Files {
         let end = (u64::from(logical.0) + u64::from(len)) * self.block_bytes();
         // The caller of `fallocate` says how much is wanted.
         let wanted = Wanted { logical, len, end, grows: false, may_use: writer_may_use(privileged) };
-        let (run, reservation) = self.allocate_file_blocks(inode, &raw, &hole, wanted, None)?;
+        let (blocks, reservation) = self.allocate_file_blocks(inode, &raw, &hole, wanted, None)?;
         // Or the update would copy the fields.
         drop(raw);
         let mut update = match self.begin_reserved(hole.credits() + RUN_CREDITS, reservation) {
             Ok(update) => update.tracked(),
             Err(error) => {
-                self.allocator.free_unmarked(run);
+                self.give_back_blocks(blocks);
                 return Err(error);
             }
         };
-        let change = update.map_run(inode, hole, logical, run, true)?;
+        let change = update.map_run(inode, hole, logical, blocks, true)?;
         update.change_content(inode, change, |_| ())?;
         update.finish();
-        Ok(run.len)
+        Ok(blocks.run.len)
     }
 
     /// Sets the size, if the range ends behind it, and the times.
@@ -239,18 +239,18 @@ impl Files {
         Ok(())
     }
 
-    /// The blocks of a range of whole blocks.
-    fn whole_blocks(&self, range: Range) -> Result<(u64, u32)> {
-        let size = self.block_bytes();
-        if !range.start.is_multiple_of(size) || !range.end.is_multiple_of(size) {
-            return Err(Error::InvalidArgument("not whole blocks"));
+    /// The blocks of a range of whole clusters: a block stays at its place in its cluster when it moves.
+    fn whole_clusters(&self, range: Range) -> Result<(u64, u32)> {
+        let (size, whole) = (self.block_bytes(), self.geometry.cluster_bytes());
+        if !range.start.is_multiple_of(whole) || !range.end.is_multiple_of(whole) {
+            return Err(Error::InvalidArgument("not whole blocks (with `bigalloc`, not whole clusters)"));
         }
         let len = u32::try_from((range.end - range.start) / size).map_err(|_| Error::FileTooLarge)?;
         Ok((range.start / size, len))
     }
 
     fn collapse_range(&self, inode: &Arc<Inode>, range: Range) -> Result<()> {
-        let (from, len) = self.whole_blocks(range)?;
+        let (from, len) = self.whole_clusters(range)?;
         let size = inode.state().raw.size();
         if range.end >= size {
             return Err(Error::InvalidArgument("the range reaches the end"));
@@ -269,7 +269,7 @@ impl Files {
     }
 
     fn insert_range(&self, inode: &Arc<Inode>, range: Range) -> Result<()> {
-        let (from, len) = self.whole_blocks(range)?;
+        let (from, len) = self.whole_clusters(range)?;
         let bytes = range.end - range.start;
         let (size, size_max) = {
             let raw = inode.raw();

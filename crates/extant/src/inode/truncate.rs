@@ -68,6 +68,9 @@ impl Inodes {
                 self.check_countable(&inode.raw(), blocks)?;
                 removal.map(Step::Extents)
             }
+            MapKind::Indirect if self.geometry.cluster_ratio > 1 => {
+                return Err(self.block_map_of_clusters(inode));
+            }
             MapKind::Indirect => self.indirect_removal(inode, from, credits_max)?.map(Step::Indirect),
             MapKind::None => None,
         })

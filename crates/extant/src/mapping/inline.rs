@@ -14,7 +14,7 @@
 
 use extant_alloc::{MayUse, Purpose, Request};
 use extant_ondisk::{
-    FileType, IncompatFeatures, InodeNumber, LogicalBlock, RawInode, Structure, inline_data,
+    FileType, IncompatFeatures, InodeNumber, LogicalBlock, RawInode, Run, Structure, inline_data,
 };
 use extant_rt::Arc;
 
@@ -99,9 +99,10 @@ impl BlockMap {
         };
         self.check_countable(&inode.raw(), 1)?;
         let mut reservation = self.reserve(1, 1, MayUse::RootBlocks)?;
-        let goal = self.goal_of_inode(inode.number);
+        let goal = self.geometry.cluster_of(self.goal_of_inode(inode.number));
         let request = Request { goal, len: 1, least: 1, ahead: 0, purpose: Purpose::Data };
-        let run = self.allocator.allocate(&mut reservation, &request)?;
+        let taken = self.allocator.allocate(&mut reservation, &request)?;
+        let run = Run { start: self.geometry.first_block(taken.start), len: 1 };
         let written = match kind {
             _ if !self.features.has_extents && run.start.0 >> 32 != 0 => Err(Error::NoSpace),
             // In the journal, with what names it.
@@ -112,11 +113,11 @@ impl BlockMap {
         let mut update = match written.and_then(|()| self.begin_reserved(MOVE_CREDITS, reservation)) {
             Ok(update) => update,
             Err(error) => {
-                self.allocator.free_unmarked(run);
+                self.allocator.free_unmarked(taken);
                 return Err(error);
             }
         };
-        update.mark_used(run)?;
+        update.mark_used(taken)?;
         update.take_content_out(inode)?;
         if let Some(kind) = kind {
             let buffer = update.new_buffer(run.start, kind);
@@ -129,7 +130,7 @@ impl BlockMap {
         // The hole of an empty map, which needs no reading.
         let hole = self.hole(inode, &inode.raw(), LogicalBlock(0))?;
         let change = update.map_marked(inode, hole, LogicalBlock(0), run, false)?;
-        update.change_content(inode, change, |_| ())?;
+        update.change_content(inode, change.with_clusters(1), |_| ())?;
         update.finish();
         Ok(())
     }

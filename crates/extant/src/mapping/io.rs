@@ -4,8 +4,7 @@
 
 use std::io::IoSlice;
 
-use extant_alloc::Run;
-use extant_ondisk::{FsBlock, LogicalBlock, Structure};
+use extant_ondisk::{FsBlock, LogicalBlock, Run, Structure};
 use extant_rt::is_interrupted;
 
 use crate::error::{Error, Location, Result};

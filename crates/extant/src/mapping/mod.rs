@@ -4,6 +4,7 @@
 //!
 //! Locks: the caller holds `INODE` of the file, to fill a hole alone, or shared with `MAPPING` alone ([`crate::incore::content`]). Tests: `tests/files.rs`, `tests/trees.rs`.
 
+pub(crate) mod cluster;
 pub(crate) mod extent;
 pub(crate) mod indirect;
 pub(crate) mod inline;
@@ -13,17 +14,18 @@ pub(crate) mod quota;
 
 use std::ops::{Deref, Range};
 
-use extant_alloc::Run;
+use extant_alloc::ClusterRun;
 use extant_ondisk::extent::{MAX_LEN, MAX_UNWRITTEN_LEN};
 use extant_ondisk::inode::I_BLOCK_SIZE;
 use extant_ondisk::{
-    Extent, ExtentNode, FileType, FsBlock, InodeFlags, InodeNumber, LogicalBlock, RawInode, Structure,
+    Extent, ExtentNode, FileType, FsBlock, InodeFlags, InodeNumber, LogicalBlock, RawInode, Run, Structure,
 };
 use extant_rt::Arc;
 
 use crate::error::{Error, Location, Result};
 use crate::incore::buffer::Owner;
 use crate::incore::inode::Inode;
+use crate::mapping::cluster::NewBlocks;
 use crate::mapping::extent::Path;
 use crate::mapping::indirect::IndirectHole;
 use crate::metadata::SbInfo;
@@ -147,8 +149,8 @@ impl ContentKind {
 #[must_use = "the map is as it was until the inode is changed"]
 pub(crate) struct ContentChange {
     map: MapChange,
-    /// Blocks of the disk, more or less than it counts.
-    blocks: i64,
+    /// Clusters of the disk, more or less than it counts.
+    clusters: i64,
 }
 
 /// A change of the part of a map that is in the inode.
@@ -164,15 +166,15 @@ enum MapChange {
 
 impl ContentChange {
     pub(crate) fn of_root(root: ExtentNode) -> Self {
-        Self { map: MapChange::Root(root), blocks: 0 }
+        Self { map: MapChange::Root(root), clusters: 0 }
     }
 
     pub(crate) fn of_pointers(at: u32, first: u32, len: u32) -> Self {
-        Self { map: MapChange::Pointers { at, first, len }, blocks: 0 }
+        Self { map: MapChange::Pointers { at, first, len }, clusters: 0 }
     }
 
-    pub(crate) fn with_blocks(self, blocks: i64) -> Self {
-        Self { blocks: self.blocks + blocks, ..self }
+    pub(crate) fn with_clusters(self, clusters: i64) -> Self {
+        Self { clusters: self.clusters + clusters, ..self }
     }
 }
 
@@ -233,8 +235,15 @@ impl BlockMap {
     pub(crate) fn hole(&self, inode: &Inode, raw: &RawInode, logical: LogicalBlock) -> Result<Hole> {
         Ok(match raw.flags().contains(InodeFlags::EXTENTS) {
             true => Hole::Extents(self.extent_path(inode, raw, logical)?),
+            false if self.geometry.cluster_ratio > 1 => return Err(self.block_map_of_clusters(inode)),
             false => Hole::Indirect(self.indirect_hole(inode, raw, logical)?),
         })
+    }
+
+    /// The error of a map of block numbers, which is read and not changed on a disk of clusters: Linux makes none there.
+    pub(crate) fn block_map_of_clusters(&self, inode: &Inode) -> Error {
+        let location = Location::of(Structure::Inode).inode(inode.number);
+        location.corrupt("mapped by block numbers on a disk of clusters")
     }
 
     /// Where to allocate the blocks of a hole.
@@ -309,21 +318,22 @@ impl BlockMap {
         self.geometry.max_file_size(raw.flags().contains(InodeFlags::EXTENTS) || moves_to_extents)
     }
 
-    /// Blocks that an inode can count beside those that it counts.
-    pub(crate) fn countable_blocks(&self, raw: &RawInode) -> u64 {
+    /// Clusters that an inode can count beside those that it counts.
+    pub(crate) fn countable_clusters(&self, raw: &RawInode) -> u64 {
         let block_sectors = u64::from(self.geometry.block_size / 512);
         // As `RawInode::set_blocks_512` has it: 32 bits of sectors, or with huge_file 48 bits of blocks.
         let sectors_max =
             if self.geometry.has_huge_file { ((1 << 48) - 1) * block_sectors } else { u64::from(u32::MAX) };
-        sectors_max.saturating_sub(raw.blocks_512(self.geometry.block_size)) / block_sectors
+        let blocks = sectors_max.saturating_sub(raw.blocks_512(self.geometry.block_size)) / block_sectors;
+        blocks >> self.geometry.cluster_bits
     }
 
-    /// Refuses to give an inode `blocks` more blocks than it can count, before anything is changed.
+    /// Refuses to give an inode `clusters` more clusters than it can count, before anything is changed.
     ///
     /// # Errors
     /// `FileTooLarge`.
-    pub(crate) fn check_countable(&self, raw: &RawInode, blocks: u32) -> Result<()> {
-        let is_countable = blocks == 0 || u64::from(blocks) <= self.countable_blocks(raw);
+    pub(crate) fn check_countable(&self, raw: &RawInode, clusters: u32) -> Result<()> {
+        let is_countable = clusters == 0 || u64::from(clusters) <= self.countable_clusters(raw);
         is_countable.then_some(()).ok_or(Error::FileTooLarge)
     }
 
@@ -369,21 +379,28 @@ impl BlockMap {
 }
 
 impl MetadataUpdate<'_> {
-    /// Frees blocks of an inode's content.
+    /// Frees clusters of an inode's content, which is no longer mapped to the blocks `unmapped`; of files those need not be named.
     ///
     /// # Errors
     /// `Corrupt`.
-    pub(crate) fn free_content(&mut self, kind: ContentKind, run: Run) -> Result<()> {
-        match kind {
-            ContentKind::Data => self.free(run),
-            ContentKind::Metadata => (0..u64::from(run.len))
-                .filter_map(|index| run.start.checked_add(index))
-                .try_for_each(|block| self.free_metadata(block)),
+    pub(crate) fn free_content(
+        &mut self,
+        kind: ContentKind,
+        unmapped: &[Run],
+        clusters: &[ClusterRun],
+    ) -> Result<()> {
+        clusters.iter().try_for_each(|run| self.free(*run))?;
+        if kind == ContentKind::Metadata {
+            for run in unmapped {
+                let blocks = (0..u64::from(run.len)).filter_map(|index| run.start.checked_add(index));
+                blocks.for_each(|block| self.revoke(block));
+            }
         }
+        Ok(())
     }
 
-    /// Marks a run that was taken from the allocator as used, and maps a hole to it, all but what the inode says of it. Takes
-    /// the hole's credits, and those for marking the run.
+    /// Marks clusters that were taken from the allocator as used, and maps a hole to blocks in them, all but what the inode says of it.
+    /// Takes the hole's credits, and those for marking the run.
     ///
     /// # Errors
     /// `NoSpace` if a table of a block map would get a number of more than 32 bits: the run is free again, and nothing was changed.
@@ -393,15 +410,22 @@ impl MetadataUpdate<'_> {
         inode: &Arc<Inode>,
         hole: Hole,
         logical: LogicalBlock,
-        run: Run,
+        blocks: NewBlocks,
         unwritten: bool,
     ) -> Result<ContentChange> {
-        let tables = self.take_tables(&hole, run).inspect_err(|_| self.sbi.allocator.free_unmarked(run))?;
-        self.mark_used(run)?;
-        self.map_to(inode, (hole, tables), logical, run, unwritten)
+        let NewBlocks { run, taken } = blocks;
+        let refused = |_: &Error| {
+            taken.into_iter().for_each(|clusters| self.sbi.allocator.free_unmarked(clusters));
+        };
+        let tables = self.take_tables(&hole, run).inspect_err(refused)?;
+        if let Some(clusters) = taken {
+            self.mark_used(clusters)?;
+        }
+        let change = self.map_to(inode, (hole, tables), logical, run, unwritten)?;
+        Ok(change.with_clusters(taken.map_or(0, |clusters| i64::from(clusters.len))))
     }
 
-    /// [`MetadataUpdate::map_run`] of a run that is marked already.
+    /// [`MetadataUpdate::map_run`] of blocks whose clusters are marked and counted by the caller.
     ///
     /// # Errors
     /// As there.
@@ -424,13 +448,15 @@ impl MetadataUpdate<'_> {
         for _ in 0..indirect.growth() {
             let refused = match self.take_metadata(run.start) {
                 Ok(table) => {
+                    let table = self.sbi.to_blocks(table);
                     tables.push(table);
                     (!hole.can_name(table)).then_some(Error::NoSpace)
                 }
                 Err(error) => Some(error),
             };
             if let Some(error) = refused {
-                tables.into_iter().for_each(|table| self.sbi.allocator.free_unmarked(table));
+                let tables = tables.into_iter().map(|table| self.sbi.to_clusters(table));
+                tables.for_each(|table| self.sbi.allocator.free_unmarked(table));
                 return Err(error);
             }
         }
@@ -445,14 +471,13 @@ impl MetadataUpdate<'_> {
         run: Run,
         unwritten: bool,
     ) -> Result<ContentChange> {
-        let change = match hole {
-            Hole::Extents(path) => self.insert_extent(inode, path, logical, run, unwritten)?,
+        match hole {
+            Hole::Extents(path) => self.insert_extent(inode, path, logical, run, unwritten),
             Hole::Indirect(hole) => {
                 self.mark_ineligible();
-                self.fill_indirect(hole, tables, run)?
+                self.fill_indirect(hole, tables, run)
             }
-        };
-        Ok(change.with_blocks(i64::from(run.len)))
+        }
     }
 
     /// Changes the map in an inode and what it counts, and in the same step its other `fields`.
@@ -467,7 +492,8 @@ impl MetadataUpdate<'_> {
     ) -> Result<()> {
         let geometry = &self.sbi.geometry;
         let (block_size, huge) = (geometry.block_size, geometry.has_huge_file);
-        let ContentChange { map, blocks } = change;
+        let cluster_sectors = (geometry.cluster_bytes() / 512) as i64;
+        let ContentChange { map, clusters } = change;
         self.modify_inode(inode, InodeDirty::Mapping, |raw| {
             match map {
                 MapChange::None => {}
@@ -478,10 +504,10 @@ impl MetadataUpdate<'_> {
                     extant_ondisk::indirect::set_pointer(raw.i_block_mut(), at + index, first + index);
                 }),
             }
-            if blocks != 0 {
+            if clusters != 0 {
                 let sectors = raw
                     .blocks_512(block_size)
-                    .checked_add_signed(blocks.saturating_mul(i64::from(block_size / 512)))
+                    .checked_add_signed(clusters.saturating_mul(cluster_sectors))
                     .ok_or(
                         Location::of(Structure::Inode)
                             .inode(inode.number)
@@ -494,14 +520,14 @@ impl MetadataUpdate<'_> {
         })
     }
 
-    /// Counts blocks of the disk in or out of an inode.
+    /// Counts clusters of the disk in or out of an inode.
     ///
     /// # Errors
     /// As [`MetadataUpdate::change_content`].
-    pub(crate) fn count_blocks(&mut self, inode: &Arc<Inode>, blocks: i64) -> Result<()> {
-        if blocks == 0 {
+    pub(crate) fn count_clusters(&mut self, inode: &Arc<Inode>, clusters: i64) -> Result<()> {
+        if clusters == 0 {
             return Ok(());
         }
-        self.change_content(inode, ContentChange::default().with_blocks(blocks), |_| ())
+        self.change_content(inode, ContentChange::default().with_clusters(clusters), |_| ())
     }
 }

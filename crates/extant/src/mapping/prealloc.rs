@@ -8,13 +8,14 @@
 //!
 //! Source: `ext4_ext_map_blocks`, `ext4_discard_preallocations`. Tests: `tests/prealloc.rs`.
 
-use extant_alloc::{FileWrite, MayUse, Preallocated, Reservation, Run};
-use extant_ondisk::{LogicalBlock, RawInode};
+use extant_alloc::{ClusterRun, FileWrite, MayUse, Preallocated, Reservation};
+use extant_ondisk::{FsBlock, LogicalBlock, RawInode, Run};
 use extant_rt::Arc;
 
 use crate::error::{Error, Result};
 use crate::incore::inode::Inode;
-use crate::mapping::{BlockMap, Hole, Mapping};
+use crate::mapping::cluster::NewBlocks;
+use crate::mapping::{BlockMap, Hole, LOGICAL_END, Mapping};
 
 /// Blocks wanted for the start of a hole.
 #[derive(Clone, Copy)]
@@ -30,8 +31,9 @@ pub(crate) struct Wanted {
 }
 
 impl BlockMap {
-    /// Takes blocks for the start of a hole of an inode whose fields are `raw`: a run of at least one, and a reservation of what the map needs for it. All of
-    /// it is out of what is `kept`, if there is such, as far as that goes.
+    /// Takes blocks for the start of a hole of an inode whose fields are `raw`: a run of at least one, and a reservation of what the map
+    /// needs for it. All of it is out of what is `kept`, if there is such, as far as that goes. A hole that begins in a cluster which the
+    /// file has gets blocks there, and takes none.
     ///
     /// # Errors
     /// `NoSpace`; `FileTooLarge` if the inode cannot count them; `ReadOnly`; the journal's.
@@ -45,39 +47,70 @@ impl BlockMap {
         hole: &Hole,
         wanted: Wanted,
         mut kept: Option<&mut Reservation<'v>>,
-    ) -> Result<(Run, Reservation<'v>)> {
-        let Wanted { logical, len, end, grows, may_use } = wanted;
+    ) -> Result<(NewBlocks, Reservation<'v>)> {
+        let Wanted { logical, len, may_use, .. } = wanted;
         let growth = hole.growth();
-        let countable = self.countable_blocks(raw).saturating_sub(u64::from(growth));
+        if let Some(start) = self.place_in_cluster(inode, raw, logical)? {
+            let (_, offset) = self.geometry.logical_cluster(logical);
+            let run = Run { start, len: len.min(self.geometry.cluster_ratio - offset) };
+            let for_map = self.reserve_of(kept, (growth, growth), may_use)?;
+            return Ok((NewBlocks { run, taken: None }, for_map));
+        }
+        let len = self.before_shared_cluster(inode, raw, logical, len)?;
+        let for_map = self.reserve_of(kept.as_deref_mut(), (growth, growth), may_use)?;
+        let taken = self.allocate_clusters(inode, raw, hole, Wanted { len, ..wanted }, kept)?;
+        Ok((self.blocks_in(taken, logical, len), for_map))
+    }
+
+    /// The blocks of clusters that were taken for `len` blocks of a file from `logical` on.
+    fn blocks_in(&self, taken: ClusterRun, logical: LogicalBlock, len: u32) -> NewBlocks {
+        let (_, offset) = self.geometry.logical_cluster(logical);
+        let Run { start, len: room } = self.to_blocks(taken);
+        let run = Run { start: FsBlock(start.0 + u64::from(offset)), len: len.min(room - offset) };
+        NewBlocks { run, taken: Some(taken) }
+    }
+
+    /// [`BlockMap::allocate_file_blocks`] where the file does not have the clusters: some for the start of the hole.
+    fn allocate_clusters<'v>(
+        &'v self,
+        inode: &Arc<Inode>,
+        raw: &RawInode,
+        hole: &Hole,
+        wanted: Wanted,
+        mut kept: Option<&mut Reservation<'v>>,
+    ) -> Result<ClusterRun> {
+        let Wanted { logical, len, end, grows, may_use } = wanted;
+        let countable = self.countable_clusters(raw).saturating_sub(u64::from(hole.growth()));
         if countable == 0 {
             return Err(Error::FileTooLarge);
         }
+        let (cluster, offset) = self.geometry.logical_cluster(logical);
+        let clusters = self.geometry.clusters_of(u64::from(offset) + u64::from(len));
         let write = FileWrite {
             inode: inode.number,
             directory: inode.directory,
-            logical,
-            len: u64::from(len).min(countable) as u32,
+            logical: cluster,
+            len: clusters.min(countable) as u32,
             end,
             size: raw.size(),
             grows,
-            goal: hole.goal(logical),
+            goal: hole.goal(logical).map(|goal| self.geometry.cluster_of(goal)),
         };
-        let hole_len = |window| self.hole_len(inode, raw, logical, window);
-        let for_map = self.reserve_of(kept.as_deref_mut(), (growth, growth), may_use)?;
+        let hole_len = |window| self.hole_clusters(inode, raw, logical, window);
         let preallocations = inode.preallocations();
         let room = match self.allocator.use_preallocated(preallocations, &write, hole_len)? {
-            Preallocated::Run(run) => return Ok((run, for_map)),
+            Preallocated::Run(run) => return Ok(run),
             Preallocated::None { room } => room,
         };
         let mut reservation = self.reserve_of(kept.as_deref_mut(), (1, write.len.min(room)), may_use)?;
-        let run =
+        let taken =
             self.allocator.allocate_file_blocks(&mut reservation, preallocations, &write, room, hole_len)?;
         // The run may be shorter: the rest of the reservation is returned before the data is written, so that no other thread is
         // refused it.
         if let Some(kept) = kept {
             kept.merge(reservation);
         }
-        Ok((run, for_map))
+        Ok(taken)
     }
 
     /// [`SbInfo::reserve`](crate::metadata::SbInfo::reserve) out of what is kept, as far as that goes.
@@ -93,13 +126,25 @@ impl BlockMap {
         }
     }
 
-    /// How many of `window` blocks from `logical` on are a hole.
+    /// How many of `window` clusters of a file from that of `logical` on are a hole, the first of which has no block of the file.
     ///
     /// # Errors
     /// `Io`; `Corrupt`.
-    fn hole_len(&self, inode: &Inode, raw: &RawInode, logical: LogicalBlock, window: u32) -> Result<u32> {
-        Ok(match self.map(inode, raw, logical, window)? {
-            Mapping::Hole { len } => len,
+    fn hole_clusters(
+        &self,
+        inode: &Inode,
+        raw: &RawInode,
+        logical: LogicalBlock,
+        window: u32,
+    ) -> Result<u32> {
+        let (_, offset) = self.geometry.logical_cluster(logical);
+        let room = LOGICAL_END.saturating_sub(u64::from(logical.0)).max(1);
+        let blocks = self.geometry.blocks_of_clusters(window.into()).saturating_sub(offset.into());
+        let len_max = blocks.min(room) as u32;
+        Ok(match self.map(inode, raw, logical, len_max)? {
+            // The last cluster of all has fewer blocks.
+            Mapping::Hole { len } if u64::from(len) == room => window,
+            Mapping::Hole { len } => (offset + len) >> self.geometry.cluster_bits,
             Mapping::Data { .. } => 0,
         })
     }

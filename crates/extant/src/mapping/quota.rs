@@ -9,7 +9,6 @@
 //!
 //! Source: `v2_read_file_info`, `ext4_quota_write`. Tests: `../tests/quota`.
 
-use extant_alloc::Run;
 use extant_ondisk::quota::{self, QUOTA_BLOCK_SIZE};
 use extant_ondisk::{FileType, InodeNumber, LogicalBlock, QuotaType, Structure};
 
@@ -142,14 +141,11 @@ impl BlockMap {
     fn lengthen_quota_file(&self, file: &QuotaFile) -> Result<()> {
         let inode = self.special_inode(file.inode)?;
         let logical = LogicalBlock(file.block_count());
-        let raw = inode.raw();
-        let hole = self.hole(&inode, &raw, logical)?;
-        drop(raw);
+        let hole = self.hole(&inode, &inode.raw(), logical)?;
         let growth = hole.growth();
         let need = Credits::new(hole.credits() + (1 + growth) * RUN_CREDITS + 2, 1 + growth);
         let mut update = self.begin(need)?;
-        let buffer = update.allocate_metadata(self.goal(&inode, &hole, logical), BufferKind::Quota)?;
-        let change = update.map_marked(&inode, hole, logical, Run { start: buffer.block, len: 1 }, false)?;
+        let (buffer, change) = update.add_block(self, &inode, logical, BufferKind::Quota)?;
         let size = (u64::from(logical.0) + 1) * u64::from(self.geometry.block_size);
         update.change_content(&inode, change, |raw| raw.set_size(size))?;
         file.push_block(buffer);

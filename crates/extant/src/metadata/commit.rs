@@ -260,10 +260,10 @@ impl SbInfo {
     fn finish_superblock(
         &self,
         mut superblock: Superblock,
-        free_blocks: u64,
+        free_clusters: u64,
         free_inodes: u64,
     ) -> Result<FinalBlock> {
-        superblock.set_free_blocks_count(free_blocks);
+        superblock.set_free_blocks_count(self.geometry.blocks_of_clusters(free_clusters));
         superblock.set_s_free_inodes_count(u32::try_from(free_inodes).unwrap_or(u32::MAX));
         superblock.update_checksum();
         let (block, offset) = self.superblock_location();

@@ -87,7 +87,7 @@ impl MetadataUpdate<'_> {
     pub(crate) fn grow(&mut self, growth: Growth) -> Result<()> {
         let allocator = &self.sbi.allocator;
         let last = GroupNumber(growth.old_groups.saturating_sub(1));
-        let written = allocator.extend_group(self.tid(), last, growth.geometry.blocks_in_group(last))?;
+        let written = allocator.extend_group(self.tid(), last, growth.geometry.clusters_in_group(last))?;
         self.begin_change();
         allocator.count_new_groups(
             growth.sum(GroupDescriptor::free_blocks_count),

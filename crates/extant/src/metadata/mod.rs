@@ -7,6 +7,7 @@
 //! Locks: those of its parts; `SUPERBLOCK` for the superblock's fields.
 
 pub(crate) mod changed_inodes;
+pub(crate) mod clusters;
 pub(crate) mod commit;
 pub(crate) mod counting;
 pub(crate) mod dir_format;
@@ -28,7 +29,7 @@ pub(crate) mod worker;
 
 use std::collections::BTreeMap;
 
-use extant_alloc::{Allocator, Run};
+use extant_alloc::Allocator;
 use extant_block::BlockDevice;
 use extant_journal::{Handle, Journal};
 use extant_ondisk::{
@@ -63,8 +64,8 @@ pub(crate) struct SbInfo {
     pub(crate) allocator: Allocator,
     /// Blocks of the log inside the file system.
     pub(crate) log_blocks: u64,
-    /// Blocks of the reserved pool, which [`extant_alloc::MayUse::Reserved`] takes.
-    pub(crate) reserved_blocks: u64,
+    /// Clusters of the reserved pool, which [`extant_alloc::MayUse::Reserved`] takes.
+    pub(crate) reserved_clusters: u64,
     /// Blocks that are the file system's own, once they were first asked for; 0 before.
     pub(crate) overhead: AtomicU64,
     /// Whether it was not unmounted cleanly, so that the superblock's counts may be old.
@@ -214,14 +215,6 @@ impl SbInfo {
         Ok(buffer)
     }
 
-    /// Has in memory what freeing a block needs, as [`extant_alloc::BitmapCache::prepare_free`].
-    ///
-    /// # Errors
-    /// `Io`; `Corrupt`.
-    pub(crate) fn prepare_free_block(&self, block: FsBlock) -> Result<()> {
-        Ok(self.allocator.prepare_free(Run { start: block, len: 1 })?)
-    }
-
     /// The position of an inode: the block of the table and the byte in it.
     ///
     /// # Errors
@@ -308,12 +301,14 @@ impl SbInfo {
 
     /// How full the file system is.
     pub(crate) fn statistics(&self) -> Statistics {
-        let kept = self.superblock.lock().r_blocks_count().saturating_add(self.reserved_blocks);
+        let reserved = self.geometry.blocks_of_clusters(self.reserved_clusters);
+        let kept = self.superblock.lock().r_blocks_count().saturating_add(reserved);
         let inodes = self.superblock.lock().s_inodes_count();
         let overhead = self.overhead();
-        let free_blocks = self.allocator.free_blocks()
+        let free_clusters = self.allocator.free_blocks()
             + self.allocator.preallocated_blocks()
             + self.allocator.pending_free();
+        let free_blocks = self.geometry.blocks_of_clusters(free_clusters);
         Statistics {
             block_size: self.geometry.block_size,
             blocks: self.geometry.blocks_count.saturating_sub(overhead),
@@ -339,11 +334,25 @@ impl SbInfo {
     /// As [`SbInfo::overhead`]; linear in the groups.
     fn count_overhead(&self) -> u64 {
         let groups = self.geometry.group_count;
+        let log_clusters = self.geometry.clusters_of(self.log_blocks);
+        if let Some(clusters) = self.system_clusters() {
+            return self.geometry.blocks_of_clusters(clusters + log_clusters);
+        }
         let own = |group| u64::from(self.geometry.base_meta_blocks(GroupNumber(group)));
         (0..groups).map(own).sum::<u64>()
             + u64::from(groups) * (2 + u64::from(self.geometry.inode_table_blocks_per_group))
             + u64::from(self.geometry.first_data_block)
             + self.log_blocks
+    }
+
+    /// Clusters of the file system's own blocks, of which several groups' may share one; None without `bigalloc`, or if descriptors
+    /// cannot be read.
+    fn system_clusters(&self) -> Option<u64> {
+        if self.geometry.cluster_ratio == 1 {
+            return None;
+        }
+        let groups = (0..self.geometry.group_count).map(GroupNumber);
+        groups.map(|group| self.allocator.system_clusters(group).ok().map(u64::from)).sum()
     }
 
     /// The group of an inode.

@@ -7,13 +7,13 @@ use crate::error::{Error, Result};
 use crate::metadata::SbInfo;
 use crate::metadata::update::MetadataUpdate;
 
-/// Blocks of the pool that [`MayUse::Reserved`] takes, on a disk whose files have extents: 2 %, at most 4096
+/// Clusters of the pool that [`MayUse::Reserved`] takes, on a disk whose files have extents: 2 %, at most 4096
 /// (`ext4_calculate_resv_clusters`).
-pub(crate) fn reserved_pool_of(superblock: &Superblock) -> u64 {
+pub(crate) fn reserved_clusters_of(superblock: &Superblock) -> u64 {
     const PART: u64 = 50;
-    const BLOCKS_MAX: u64 = 4096;
+    const CLUSTERS_MAX: u64 = 4096;
     match superblock.incompat().contains(IncompatFeatures::EXTENTS) {
-        true => (superblock.blocks_count() / PART).min(BLOCKS_MAX),
+        true => (superblock.blocks_count() / u64::from(superblock.cluster_ratio()) / PART).min(CLUSTERS_MAX),
         false => 0,
     }
 }
@@ -24,7 +24,7 @@ pub(crate) const fn writer_may_use(privileged: bool) -> MayUse {
 }
 
 impl SbInfo {
-    /// Reserves `most` blocks, or as many as there are in halves of it, but at least `least`. Commits if too few
+    /// Reserves `most` clusters, or as many as there are in halves of it, but at least `least`. Commits if too few
     /// are free but some wait for a commit.
     ///
     /// # Errors

@@ -8,8 +8,7 @@
 use std::io::ErrorKind;
 use std::ops::Range;
 
-use extant_alloc::Run;
-use extant_ondisk::{FsBlock, GroupNumber, Structure, TransactionId};
+use extant_ondisk::{FsBlock, GroupNumber, Run, Structure, TransactionId};
 use extant_rt::Ordering;
 
 use crate::error::{Error, Location, Result};
@@ -28,8 +27,10 @@ impl SbInfo {
         if start >= self.geometry.blocks_count || bytes < block_size {
             return Err(Error::InvalidArgument("no such blocks"));
         }
-        let least = u32::try_from(least / block_size).unwrap_or(u32::MAX);
-        if least > self.geometry.blocks_per_group {
+        // As the kernel rounds it, up to whole clusters.
+        let least = self.geometry.clusters_of(least / block_size);
+        let least = u32::try_from(least).unwrap_or(u32::MAX);
+        if least > self.geometry.clusters_per_group {
             return Err(Error::InvalidArgument("no run is longer than a group"));
         }
         let first = start.max(u64::from(self.geometry.first_data_block));
@@ -39,16 +40,17 @@ impl SbInfo {
         else {
             return Ok(0);
         };
-        let mut blocks = 0;
+        let ratio_bits = self.geometry.cluster_bits;
+        let mut clusters = 0;
         for group in (from.0..=to.0).map(GroupNumber) {
-            let begin = if group == from { bit } else { 0 };
-            let end = if group == to { bit_last + 1 } else { u32::MAX };
-            blocks += self.allocator.trim(group, begin..end, least, |run| {
+            let begin = if group == from { bit >> ratio_bits } else { 0 };
+            let end = if group == to { (bit_last >> ratio_bits) + 1 } else { u32::MAX };
+            clusters += self.allocator.trim(group, begin..end, least, |clusters| {
                 self.writable()?;
-                self.discard(run)
+                self.discard(self.to_blocks(clusters))
             })?;
         }
-        Ok(blocks * block_size)
+        Ok(clusters * self.geometry.cluster_bytes())
     }
 
     /// Discards what `tid` freed, which is durable and not yet allocated again, if mounted with `discard`. A discard that fails
@@ -57,8 +59,8 @@ impl SbInfo {
         if !self.discards.load(Ordering::Relaxed) {
             return;
         }
-        for run in self.allocator.freed(tid) {
-            if let Err(Error::Unsupported(_)) = self.discard(run) {
+        for clusters in self.allocator.freed(tid) {
+            if let Err(Error::Unsupported(_)) = self.discard(self.to_blocks(clusters)) {
                 self.discards.store(false, Ordering::Relaxed);
                 return;
             }

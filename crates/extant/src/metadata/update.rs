@@ -13,7 +13,7 @@
 //!
 //! Locks: an update has rank `HANDLE`; takes `INODE_STATE`, `GROUP`, `SUPERBLOCK`, `BUFFER` and `CACHE` briefly.
 
-use extant_alloc::{InodeKind, MayUse, NewInode, Parent, Purpose, Request, Reservation, Run};
+use extant_alloc::{ClusterRun, InodeKind, MayUse, NewInode, Parent, Purpose, Request, Reservation};
 use extant_journal::Handle;
 use extant_ondisk::inode::LARGE_FILE_BYTES;
 use extant_ondisk::{
@@ -36,7 +36,7 @@ pub(crate) const RUN_CREDITS: u32 = 2;
 pub(crate) struct Credits {
     /// Distinct metadata blocks that it may change, without the superblock.
     pub(crate) credits: u32,
-    /// Blocks that it may allocate.
+    /// Clusters that it may allocate: one for each block of metadata.
     pub(crate) blocks: u32,
     /// Which free blocks those may be.
     pub(crate) may_use: MayUse,
@@ -338,16 +338,17 @@ impl<'v> MetadataUpdate<'v> {
     /// # Errors
     /// `NoSpace` if the update did not reserve it or no block is free in fact; `Corrupt` bitmaps.
     pub(crate) fn allocate_metadata(&mut self, goal: FsBlock, kind: BufferKind) -> Result<Arc<Buffer>> {
-        let run = self.take_metadata(goal)?;
-        self.mark_used(run)?;
-        Ok(self.new_buffer(run.start, kind))
+        let taken = self.take_metadata(goal)?;
+        self.mark_used(taken)?;
+        Ok(self.new_buffer(self.sbi.geometry.first_block(taken.start), kind))
     }
 
-    /// Takes one block of metadata near `goal`, which changes nothing yet.
+    /// Takes the cluster of a block of metadata near `goal`, which changes nothing yet.
     ///
     /// # Errors
     /// `NoSpace` if the update did not reserve it or no block is free in fact.
-    pub(crate) fn take_metadata(&mut self, goal: FsBlock) -> Result<Run> {
+    pub(crate) fn take_metadata(&mut self, goal: FsBlock) -> Result<ClusterRun> {
+        let goal = self.sbi.geometry.cluster_of(goal);
         let request = Request { goal, len: 1, least: 1, ahead: 0, purpose: Purpose::Metadata };
         Ok(self.sbi.allocator.allocate(&mut self.reservation, &request)?)
     }
@@ -366,35 +367,42 @@ impl<'v> MetadataUpdate<'v> {
     ///
     /// # Errors
     /// `Corrupt` if the disk says that it is used already.
-    pub(crate) fn mark_used(&mut self, run: Run) -> Result<()> {
+    pub(crate) fn mark_used(&mut self, run: ClusterRun) -> Result<()> {
         self.begin_change();
         let changed = self.sbi.allocator.mark_used(self.tid(), run)?;
         self.handle.charge(changed);
         Ok(())
     }
 
-    /// Frees blocks of file data; they can be used again once the transaction is durable.
+    /// Frees clusters; they can be used again once the transaction is durable.
     ///
     /// # Errors
     /// `Corrupt` if they are free already or belong to the file system itself.
-    pub(crate) fn free(&mut self, run: Run) -> Result<()> {
+    pub(crate) fn free(&mut self, run: ClusterRun) -> Result<()> {
         self.begin_change();
         let changed = self.sbi.allocator.mark_free(self.tid(), run)?;
         self.handle.charge(changed);
         Ok(())
     }
 
-    /// Frees a block of metadata: revoked, forgotten, and free once the transaction is durable.
+    /// Frees a block of metadata that has a cluster of its own: revoked, forgotten, and free once the transaction is durable.
     ///
     /// # Errors
     /// As [`MetadataUpdate::free`].
     pub(crate) fn free_metadata(&mut self, block: FsBlock) -> Result<()> {
-        self.free(Run { start: block, len: 1 })?;
+        let cluster = self.sbi.geometry.cluster_of(block);
+        self.free(ClusterRun { start: cluster, len: 1 })?;
+        self.revoke(block);
+        Ok(())
+    }
+
+    /// Revokes and forgets a block of metadata that is no longer in use, whether its cluster is free or not. The update has changed
+    /// what referred to it.
+    pub(crate) fn revoke(&mut self, block: FsBlock) {
         self.handle.revoke(block);
         if let Some(buffer) = self.sbi.buffers.remove(block.0) {
             buffer.lock().forgotten = true;
         }
-        Ok(())
     }
 
     /// Allocates an inode number.

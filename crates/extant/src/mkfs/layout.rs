@@ -4,7 +4,7 @@ use extant_ondisk::{
     FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNumber, QuotaType, State, Superblock,
 };
 
-use crate::metadata::reserve::reserved_pool_of;
+use crate::metadata::reserve::reserved_clusters_of;
 
 use super::features::Features;
 use super::files::{FileMap, Files, QuotaFile};
@@ -122,7 +122,7 @@ impl Layout {
     /// The free blocks that a mount keeps for tree blocks.
     #[must_use]
     pub fn reserved_pool(&self) -> u64 {
-        reserved_pool_of(&self.superblock)
+        reserved_clusters_of(&self.superblock)
     }
 
     /// Free inodes.

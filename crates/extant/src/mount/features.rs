@@ -61,6 +61,13 @@ pub(super) fn check_features(superblock: &Superblock, read_only: bool) -> Result
         // Usage of values in inodes of their own is not counted.
         return Err(Error::ReadOnlyFeatures("quota and ea_inode together".to_owned()));
     }
+    let has_clusters = superblock.ro_compat().contains(RoCompatFeatures::BIGALLOC);
+    if has_clusters && !superblock.incompat().contains(IncompatFeatures::EXTENTS) {
+        return Err(Error::ReadOnlyFeatures("bigalloc without extent".to_owned()));
+    }
+    if !superblock.blocks_count().is_multiple_of(u64::from(superblock.cluster_ratio())) {
+        return Err(Error::ReadOnlyFeatures("bigalloc with a part of a cluster at the end".to_owned()));
+    }
     if incompat.is_empty() && ro_compat.is_empty() {
         return Ok(());
     }

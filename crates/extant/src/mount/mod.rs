@@ -45,7 +45,7 @@ use crate::metadata::features::Features;
 use crate::metadata::groups::Groups;
 use crate::metadata::orphan_list::Orphans;
 use crate::metadata::quota::Quotas;
-use crate::metadata::reserve::reserved_pool_of;
+use crate::metadata::reserve::reserved_clusters_of;
 use crate::metadata::reserved::SpecialInodes;
 use crate::metadata::tables::{self, Tables};
 pub(crate) use load_journal::find_log;
@@ -225,7 +225,7 @@ impl Volume {
                 field[..len].copy_from_slice(&path[..len]);
                 superblock.set_s_last_mounted(field);
             }
-            superblock.set_free_blocks_count(self.allocator.disk_free_blocks());
+            superblock.set_free_blocks_count(self.disk_free_blocks());
             superblock
                 .set_s_free_inodes_count(u32::try_from(self.allocator.free_inodes()).unwrap_or(u32::MAX));
             superblock.clone()
@@ -282,7 +282,7 @@ impl Volume {
             superblock.set_incompat(superblock.incompat() - IncompatFeatures::RECOVER);
             // A file system with unfinished orphans is valid too: its list is finished at the next mount.
             superblock.set_state(superblock.state() | State::VALID);
-            superblock.set_free_blocks_count(self.allocator.disk_free_blocks());
+            superblock.set_free_blocks_count(self.disk_free_blocks());
             superblock
                 .set_s_free_inodes_count(u32::try_from(self.allocator.free_inodes()).unwrap_or(u32::MAX));
             superblock.set_write_time(now);
@@ -429,17 +429,19 @@ fn read_sb_info(
     let checksums = Checksums::new(&superblock);
     // Without a log, a name may outlast its inode in a crash, and must not name the next one.
     let has_journal = superblock.compat().contains(CompatFeatures::HAS_JOURNAL);
-    // No record says what is in the quota files.
+    // No record says what is in the quota files. Of a disk with clusters Linux replays records with a count of blocks that leaves out
+    // the blocks of clusters which are not mapped (`ext4_ext_replay_set_iblocks`).
     let has_fast_commits = has_journal
         && superblock.compat().contains(CompatFeatures::FAST_COMMIT)
+        && geometry.cluster_ratio == 1
         && !superblock.ro_compat().contains(RoCompatFeatures::QUOTA);
     let tuning = Tuning { reuse_inodes: options.tuning.reuse_inodes && has_journal, ..options.tuning };
-    let reserved_blocks = reserved_pool_of(&superblock).min(options.reserved_pool_max);
+    let reserved_clusters = reserved_clusters_of(&superblock).min(options.reserved_pool_max);
     let setup = Setup {
-        free_blocks: superblock.free_blocks_count(),
+        free_blocks: superblock.free_blocks_count() >> geometry.cluster_bits,
         free_inodes: u64::from(superblock.s_free_inodes_count()),
-        root_blocks: superblock.r_blocks_count(),
-        reserved_blocks,
+        root_blocks: superblock.r_blocks_count() >> geometry.cluster_bits,
+        reserved_blocks: reserved_clusters,
         bitmap_bytes_max: options.cache_bytes / 4,
         tuning,
     };
@@ -459,7 +461,7 @@ fn read_sb_info(
         checksums,
         allocator,
         log_blocks: 0,
-        reserved_blocks,
+        reserved_clusters,
         overhead: AtomicU64::new(0),
         is_crashed: false,
         counting: Mutex::with_key(LockClass::CACHE, 1, None),

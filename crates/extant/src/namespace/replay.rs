@@ -16,11 +16,11 @@
 mod extents;
 mod plan;
 
-use extant_alloc::{InodeKind, MayUse, Purpose, Request, Reservation, Run};
+use extant_alloc::{ClusterRun, InodeKind, MayUse, Purpose, Request, Reservation};
 use extant_journal::recovery::FastCommitRecord;
 use extant_ondisk::extent::{MAX_LEN, MAX_UNWRITTEN_LEN};
 use extant_ondisk::fast_commit::Dentry;
-use extant_ondisk::{Extent, FileType, FsBlock, InodeNumber, LogicalBlock, RawInode};
+use extant_ondisk::{Cluster, Extent, FileType, FsBlock, InodeNumber, LogicalBlock, RawInode, Run};
 use extant_rt::Arc;
 
 use self::extents::difference;
@@ -67,14 +67,14 @@ impl Namespace {
         }
     }
 
-    /// Takes these very blocks from the allocator.
-    fn claim(&self, runs: &[Run]) -> Result<Reservation<'_>> {
-        let blocks = runs.iter().map(|run| u64::from(run.len)).sum();
-        let mut reservation = self.allocator.reserve(blocks, MayUse::Reserved)?;
+    /// Takes these very clusters from the allocator.
+    fn claim(&self, runs: &[ClusterRun]) -> Result<Reservation<'_>> {
+        let clusters = runs.iter().map(|run| u64::from(run.len)).sum();
+        let mut reservation = self.allocator.reserve(clusters, MayUse::Reserved)?;
         for run in runs {
             let (mut start, mut left) = (run.start, run.len);
             while left > 0 {
-                let one = Run { start, len: 1 };
+                let one = ClusterRun { start, len: 1 };
                 if !self.allocator.is_free(one)? {
                     return Err(damaged("a fast commit maps a block that is in use"));
                 }
@@ -85,7 +85,7 @@ impl Namespace {
                     return Err(damaged("a fast commit maps a block that is in use"));
                 }
                 left -= taken.len.min(left);
-                start = FsBlock(start.0 + u64::from(taken.len));
+                start = Cluster(start.0 + u64::from(taken.len));
             }
         }
         Ok(reservation)
@@ -197,7 +197,7 @@ impl MetadataUpdate<'_> {
         while end > from {
             let Some(removal) = names.extent_removal(inode, from, end, u32::MAX)? else { break };
             end = removal.end;
-            self.unmap_extents(inode, removal)?;
+            self.unmap_only(inode, removal)?;
         }
         Ok(())
     }
@@ -215,9 +215,16 @@ impl MetadataUpdate<'_> {
                 return Err(damaged("a fast commit maps blocks twice"));
             };
             let hole = names.hole(inode, &raw, logical)?;
+            if names.place_in_cluster(inode, &raw, logical)?.is_some_and(|place| place != start) {
+                return Err(damaged("a fast commit maps a cluster of a file to two"));
+            }
             drop(raw);
+            let (from, end) = (u64::from(logical.0), u64::from(logical.0) + u64::from(len));
+            let part = Extent { logical, len: len as u16, start, ..extent };
+            let more = names.clusters_of_only(inode, from..end, vec![part])?;
+            let more: i64 = more.iter().map(|clusters| i64::from(clusters.len)).sum();
             let change = self.map_marked(inode, hole, logical, Run { start, len }, extent.unwritten)?;
-            self.change_content(inode, change, |_| ())?;
+            self.change_content(inode, change.with_clusters(more), |_| ())?;
             (logical, start, left) =
                 (LogicalBlock(logical.0 + len), FsBlock(start.0 + u64::from(len)), left - len);
         }

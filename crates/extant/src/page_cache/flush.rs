@@ -406,7 +406,8 @@ impl PageCache {
             self.writeback_error.record();
         }
         // Lost runs returned their tokens, and may have been written to meanwhile: then they are delayed again.
-        let lost: u64 = outcome.lost.iter().filter(|run| run.is_delayed).map(|run| u64::from(run.len)).sum();
+        let lost = outcome.lost.iter().filter(|run| run.is_delayed);
+        let lost = lost.map(|run| self.clusters_at_most(u64::from(run.len), 1)).sum();
         let again = self.allocator.reserve(lost, MayUse::Reserved).map_or(0, Reservation::into_claimed);
         let mut inode_pages = inode.pages().write();
         let mut delayed = 0;
@@ -549,7 +550,6 @@ impl PageCache {
         let block_size = u64::from(self.geometry.block_size);
         let mut at = 0;
         for range in written.ranges {
-            self.give_back(&placed, &(at..range.start));
             outcome.lose(run, at..range.start);
             let end = end.min((u64::from(run.block) + u64::from(range.end)) * block_size);
             at = range.end;
@@ -561,7 +561,7 @@ impl PageCache {
                 }
             }
         }
-        self.give_back(&placed, &(at..run.len));
+        self.give_back_rest(placed);
         outcome.lose(run, at..run.len);
         outcome
     }

@@ -206,8 +206,8 @@ impl InodePages {
     }
 }
 
-/// How many blocks must be kept for `delayed` blocks in `runs` runs, of a tree that is `depth` deep: their own, and those
-/// that the tree may take. A run goes into one place of the tree: each of the nodes on its way may be full, and the tree may
+/// How many clusters must be kept for `delayed` clusters in `runs` runs, of a tree that is `depth` deep: their own, and those
+/// of the blocks that the tree may take. A run goes into one place of the tree: each of the nodes on its way may be full, and the tree may
 /// become one deeper; if it comes in pieces, each half of a node full of them takes another node.
 fn tree_need(delayed: u64, runs: u64, depth: u64, block_size: u32) -> u64 {
     let half_node = (u64::from(block_size) / 12 - 1) / 2;

@@ -10,13 +10,14 @@
 
 use std::ops::Range;
 
-use extant_alloc::{MayUse, Reservation, Run};
+use extant_alloc::{ClusterRun, MayUse, Reservation};
 use extant_ondisk::mode::without_set_id;
-use extant_ondisk::{FsBlock, LogicalBlock, RawInode, Timestamp};
+use extant_ondisk::{Cluster, FsBlock, LogicalBlock, RawInode, Run, Timestamp};
 use extant_rt::Arc;
 
 use crate::error::{Error, Result};
 use crate::incore::inode::Inode;
+use crate::mapping::cluster::NewBlocks;
 use crate::mapping::extent::Conversion;
 use crate::mapping::prealloc::Wanted;
 use crate::mapping::{Hole, Mapping};
@@ -37,8 +38,32 @@ enum Pending<'v> {
     None,
     /// The map has them as unwritten. They are named as a whole.
     Conversion(Conversion, Reservation<'v>),
-    /// They were taken for a hole, which is known until a part of it is filled.
-    Mapping(Option<Hole>, Reservation<'v>),
+    /// They were taken for a hole.
+    Mapping(Filling<'v>),
+}
+
+/// The filling of a hole: parts of it are named in ascending order.
+struct Filling<'v> {
+    /// The hole, until a part of it is filled.
+    hole: Option<Hole>,
+    reservation: Reservation<'v>,
+    /// Clusters that were taken and in which no block is named yet; none where the file had the cluster.
+    taken: Option<ClusterRun>,
+}
+
+impl Filling<'_> {
+    /// Takes the clusters out that are those of `clusters`, of blocks to be named, and those before them, of blocks that are not named.
+    fn split(&mut self, clusters: ClusterRun) -> (Option<ClusterRun>, Option<ClusterRun>) {
+        let Some(taken) = self.taken else { return (None, None) };
+        let end = taken.start.0 + u64::from(taken.len);
+        let from = clusters.start.0.clamp(taken.start.0, end);
+        let to = (clusters.start.0 + u64::from(clusters.len)).clamp(from, end);
+        let run = |from: u64, to: u64| {
+            (from < to).then(|| ClusterRun { start: Cluster(from), len: (to - from) as u32 })
+        };
+        self.taken = run(to, end);
+        (run(taken.start.0, from), run(from, to))
+    }
 }
 
 impl<'v> Placed<'v> {
@@ -147,16 +172,18 @@ impl PageCache {
     ) -> Result<Placed<'v>> {
         let hole = self.hole(inode, raw, wanted.logical)?;
         let wanted = Wanted { len: wanted.len.min(hole.len_max()), ..wanted };
-        let (taken, reservation) = self.allocate_file_blocks(inode, raw, &hole, wanted, kept)?;
-        if !hole.can_name(taken) {
-            self.allocator.free_unmarked(taken);
+        let (blocks, reservation) = self.allocate_file_blocks(inode, raw, &hole, wanted, kept)?;
+        let NewBlocks { run, taken } = blocks;
+        if !hole.can_name(run) {
+            self.give_back_blocks(blocks);
             return Err(Error::NoSpace);
         }
-        let pending = Pending::Mapping(Some(hole), reservation);
-        Ok(Placed { logical: wanted.logical, start: taken.start, len: taken.len, pending })
+        let pending = Pending::Mapping(Filling { hole: Some(hole), reservation, taken });
+        Ok(Placed { logical: wanted.logical, start: run.start, len: run.len, pending })
     }
 
-    /// Names a part that was written, counted from the first block; what cannot be named is given back.
+    /// Names a part that was written, counted from the first block, after all parts before it; what cannot be named stays with the rest
+    /// ([`PageCache::give_back_rest`]).
     ///
     /// # Errors
     /// `NoSpace`; `FileTooLarge`; `ReadOnly`; the journal's; `Io`; `Corrupt`.
@@ -168,7 +195,7 @@ impl PageCache {
         fields: FieldChange,
     ) -> Result<()> {
         let logical = LogicalBlock(placed.logical.0 + range.start);
-        let taken = placed.part(&range);
+        let run = placed.part(&range);
         let (mut update, change) = match std::mem::replace(&mut placed.pending, Pending::None) {
             Pending::None => return self.change_fields(inode, fields),
             Pending::Conversion(conversion, reservation) => {
@@ -176,12 +203,22 @@ impl PageCache {
                 let change = update.convert_extent(inode, conversion)?;
                 (update, change)
             }
-            Pending::Mapping(hole, mut reservation) => {
-                let hole = hole.filter(|_| range.start == 0);
-                let opened = self.begin_mapping(inode, logical, taken.len, hole, &mut reservation);
-                placed.pending = Pending::Mapping(None, reservation);
-                let (mut update, hole) = opened.inspect_err(|_| self.allocator.free_unmarked(taken))?;
-                let change = update.map_run(inode, hole, logical, taken, false)?;
+            Pending::Mapping(mut filling) => {
+                let hole = filling.hole.take().filter(|_| range.start == 0);
+                let clusters = self.to_clusters(run);
+                let more = filling.taken.map_or(0, |_| clusters.len);
+                let opened = self.begin_mapping(inode, logical, more, hole, &mut filling.reservation);
+                let opened = match opened {
+                    Ok(opened) => {
+                        let (unnamed, taken) = filling.split(clusters);
+                        unnamed.into_iter().for_each(|clusters| self.allocator.free_unmarked(clusters));
+                        Ok((opened, taken))
+                    }
+                    Err(error) => Err(error),
+                };
+                placed.pending = Pending::Mapping(filling);
+                let ((mut update, hole), taken) = opened?;
+                let change = update.map_run(inode, hole, logical, NewBlocks { run, taken }, false)?;
                 (update, change)
             }
         };
@@ -197,7 +234,7 @@ impl PageCache {
         &'v self,
         inode: &Inode,
         logical: LogicalBlock,
-        len: u32,
+        clusters: u32,
         hole: Option<Hole>,
         reservation: &mut Reservation<'v>,
     ) -> Result<(MetadataUpdate<'v>, Hole)> {
@@ -207,7 +244,7 @@ impl PageCache {
         };
         let growth = hole.growth();
         // Other runs, or the tree, may have grown since this one was taken.
-        self.check_countable(&inode.state().raw, growth.saturating_add(len))?;
+        self.check_countable(&inode.state().raw, growth.saturating_add(clusters))?;
         let reserved = self.reserve_of(Some(reservation), (growth, growth), MayUse::Reserved)?;
         Ok((self.begin_reserved(hole.credits() + RUN_CREDITS, reserved)?.tracked(), hole))
     }
@@ -230,10 +267,10 @@ impl PageCache {
         Ok(())
     }
 
-    /// Gives back a part, counted from the first block, that is not named.
-    pub(super) fn give_back(&self, placed: &Placed<'_>, range: &Range<u32>) {
-        if matches!(placed.pending, Pending::Mapping(..)) && !range.is_empty() {
-            self.allocator.free_unmarked(placed.part(range));
+    /// Gives back the clusters in which no block is named.
+    pub(super) fn give_back_rest(&self, placed: Placed<'_>) {
+        if let Pending::Mapping(Filling { taken: Some(clusters), .. }) = placed.pending {
+            self.allocator.free_unmarked(clusters);
         }
     }
 }

@@ -322,7 +322,7 @@ impl PageCache {
                 (inode_pages.kept, self.need_of(inode, delayed + blocks, runs)?)
             };
             // Only where the blocks are allocated is it known how many the map takes.
-            if need > self.countable_blocks(&inode.raw()) {
+            if need > self.countable_clusters(&inode.raw()) {
                 return Ok(false);
             }
             let more = u32::try_from(need.saturating_sub(kept)).map_err(|_| Error::NoSpace)?;
@@ -371,7 +371,8 @@ impl PageCache {
     fn need_of(&self, inode: &Inode, delayed: u64, runs: u64) -> Result<u64> {
         let location = Location::of(Structure::ExtentNode).inode(inode.number);
         let root = ExtentNode::parse(inode.state().raw.i_block(), None).map_err(|e| location.format(e))?;
-        Ok(tree_need(delayed, runs, u64::from(root.depth), self.geometry.block_size))
+        let clusters = self.clusters_at_most(delayed, runs);
+        Ok(tree_need(clusters, runs, u64::from(root.depth), self.geometry.block_size))
     }
 
     /// The ranges of a write that are not in memory. None if unwritten blocks are among them.

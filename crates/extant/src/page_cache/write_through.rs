@@ -128,14 +128,16 @@ impl PageCache {
         let end = at + buf.len() as u64;
         // Nothing guarantees that the bytes behind the end of the file are zero.
         let padding = (!placed.is_in_map(), !placed.is_in_map() || end > size);
-        placed
+        let written = placed
             .to_zero()
             .iter()
             .try_for_each(|run| self.zero_blocks(inode, *run))
             .and_then(|()| self.write_padded(inode, (placed.start, within), buf, padding))
-            .inspect_err(|_| self.give_back(&placed, &blocks))?;
-        let fields = FieldChange { end: if privileged.is_some() { end } else { 0 }, privileged };
-        self.name(inode, &mut placed, blocks, fields)?;
-        Ok(buf.len())
+            .and_then(|()| {
+                let fields = FieldChange { end: if privileged.is_some() { end } else { 0 }, privileged };
+                self.name(inode, &mut placed, blocks, fields)
+            });
+        self.give_back_rest(placed);
+        written.map(|()| buf.len())
     }
 }

@@ -71,6 +71,17 @@ pub(crate) fn grow(device: &Arc<dyn BlockDevice>, options: &Options, bytes: u64)
     Ok(Grown { mounted, ..grown })
 }
 
+/// Refuses a disk with clusters, whose new groups and moved files would have to lie in whole clusters.
+///
+/// # Errors
+/// `Unsupported`.
+fn check_clusters(volume: &Volume) -> Result<()> {
+    match volume.geometry.cluster_ratio {
+        1 => Ok(()),
+        _ => Err(Error::Unsupported("another size of a disk with bigalloc; `resize2fs -f` does it")),
+    }
+}
+
 impl Volume {
     /// Makes the file system as large as `bytes`, while others use it.
     ///
@@ -79,6 +90,7 @@ impl Volume {
     /// cannot express; `Io`; the journal's. The file system is as it was then, or as large as the last step made it.
     pub(crate) fn grow(&self, bytes: u64) -> Result<Grown> {
         self.writable()?;
+        check_clusters(self)?;
         let _one = self.resizing.lock();
         let block_size = u64::from(self.geometry.block_size);
         let from_bytes = self.geometry.blocks_count * block_size;

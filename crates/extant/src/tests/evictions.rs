@@ -3,9 +3,8 @@
 use std::io::{self, IoSlice};
 use std::sync::Mutex;
 
-use extant_alloc::Run;
 use extant_block::{BlockDevice, MemoryDevice};
-use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, Structure};
+use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, Run, Structure};
 use extant_rt::Arc;
 
 use super::disk::{assert_clean, format, has_tools};
@@ -122,7 +121,7 @@ fn an_inode_that_is_in_use_again_is_not_deleted() {
     assert_eq!(&content, b"content");
     drop(file);
     volume.evict_unlinked();
-    assert!(!volume.allocator.is_used(Run { start, len: 1 }).unwrap());
+    assert!(!volume.allocator.is_used(volume.to_clusters(Run { start, len: 1 })).unwrap());
     drop(root);
     volume.unmount().unwrap();
 }

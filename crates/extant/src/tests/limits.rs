@@ -11,6 +11,7 @@ use super::disk::{assert_clean, format, has_tools, mount, mount_with_pages, scra
 use super::names::new;
 use crate::error::Error;
 use crate::file::fallocate::Fallocate;
+use crate::mapping::cluster::NewBlocks;
 use crate::metadata::update::{Credits, InodeDirty};
 use crate::mount::Options;
 use crate::mount::Volume;
@@ -198,7 +199,8 @@ fn blocks_beyond_32_bits_are_refused_to_block_maps_before_anything_changes() {
     let far = update.take_metadata(FsBlock((1 << 32) + 10_000)).unwrap();
     assert!(far.start.0 > 1 << 32);
     let hole = volume.hole(&file, &file.raw(), table_from).unwrap();
-    let result = update.map_run(&file, hole, table_from, far, false);
+    let blocks = NewBlocks { run: volume.to_blocks(far), taken: Some(far) };
+    let result = update.map_run(&file, hole, table_from, blocks, false);
     assert!(matches!(result, Err(Error::NoSpace)), "{result:?}");
     drop(update);
     let dir = without_extents(b"dir", NewKind::Directory);

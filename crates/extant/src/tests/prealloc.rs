@@ -224,7 +224,7 @@ fn writers_are_refused_only_when_the_disk_is_full() {
                     Ok(_) => *most_ahead = volume.allocator.preallocated_blocks().max(*most_ahead),
                     Err(Error::NoSpace) => {
                         let root = if privileged { 0 } else { volume.superblock.lock().r_blocks_count() };
-                        let kept = root + volume.reserved_blocks;
+                        let kept = root + volume.reserved_clusters;
                         let left = volume.allocator.free_blocks() + volume.allocator.preallocated_blocks();
                         // The write itself and what the map may need.
                         let end = volume.block_at(open[at].raw().size()).unwrap().0;
@@ -273,7 +273,7 @@ fn threads_fill_the_disk_to_its_last_block() {
     });
     let left = volume.allocator.free_blocks() + volume.allocator.preallocated_blocks();
     // The last of them was refused with the others' reservations gone; its map may have needed a block.
-    assert!(left <= volume.reserved_blocks + 1, "{left} blocks left");
+    assert!(left <= volume.reserved_clusters + 1, "{left} blocks left");
     assert_nothing_lost(&volume);
     drop(files);
     volume.unmount().unwrap();

@@ -1,6 +1,6 @@
 //! Blocks that were metadata and become a file's: no copy of them in the journal may come back.
 
-use extant_ondisk::InodeNumber;
+use extant_ondisk::{InodeNumber, Run};
 use extant_rt::Arc;
 
 use super::disk::{Random, assert_clean, format, has_tools, mount};
@@ -38,7 +38,7 @@ fn crash_after_reuse(arguments: &[&str]) {
     volume.rmdir(&root, b"dir").unwrap();
     volume.evict_unlinked();
     volume.sync().unwrap();
-    assert!(!volume.allocator.is_used(extant_alloc::Run { start: blocks[0].0, len: 1 }).unwrap());
+    assert!(!volume.allocator.is_used(volume.to_clusters(Run { start: blocks[0].0, len: 1 })).unwrap());
     // So much that nothing stays free.
     let content = Random::new(1).bytes(volume.allocator.free_blocks() as usize * 1024);
     let written = volume.write_at(&file, Some(0), &content, true).unwrap();

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use extant_alloc::{InodeKind, Parent, Run};
+use extant_alloc::{InodeKind, Parent};
 use extant_ondisk::extent::{ExtentNode, ROOT_CAPACITY};
 use extant_ondisk::quota::file_with;
 use extant_ondisk::{
@@ -220,10 +220,8 @@ fn append(
     logical: LogicalBlock,
     bytes: &[u8],
 ) -> Result<()> {
-    let hole = volume.hole(inode, &inode.raw(), logical)?;
-    let buffer = update.allocate_metadata(volume.goal(inode, &hole, logical), BufferKind::Quota)?;
+    let (buffer, change) = update.add_block(volume, inode, logical, BufferKind::Quota)?;
     update.modify_buffer(&buffer, |target| target[..bytes.len()].copy_from_slice(bytes));
-    let change = update.map_marked(inode, hole, logical, Run { start: buffer.block, len: 1 }, false)?;
     let size = (u64::from(logical.0) + 1) * u64::from(volume.geometry.block_size);
     update.change_content(inode, change, |raw| raw.set_size(size))
 }

@@ -204,14 +204,14 @@ impl MetadataUpdate<'_> {
                     .map_err(|NoRoom| Error::NoSpace)?;
                 match old {
                     Some(old) => is_last = self.release_block(old)?,
-                    None => self.count_blocks(inode, 1)?,
+                    None => self.count_clusters(inode, 1)?,
                 }
                 self.modify_inode(inode, InodeDirty::Attributes, |raw| raw.set_file_acl(buffer.block));
                 self.use_feature(Feature::ExtAttr);
             }
             BlockPlan::Drop(buffer) => {
                 is_last = self.release_block(buffer)?;
-                self.count_blocks(inode, -1)?;
+                self.count_clusters(inode, -1)?;
                 self.modify_inode(inode, InodeDirty::Attributes, |raw| raw.set_file_acl(FsBlock(0)));
             }
         }
@@ -230,7 +230,7 @@ impl MetadataUpdate<'_> {
     ) -> Result<()> {
         let Some(buffer) = inodes.xattr_buffer(inode, raw)? else { return Ok(()) };
         self.release_block(&buffer)?;
-        self.count_blocks(inode, -1)?;
+        self.count_clusters(inode, -1)?;
         self.modify_inode(inode, InodeDirty::Attributes, |raw| raw.set_file_acl(FsBlock(0)));
         Ok(())
     }

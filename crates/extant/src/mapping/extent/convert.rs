@@ -7,8 +7,7 @@
 //! Source: `ext4_ext_convert_to_initialized`, `ext4_split_extent_at`, `ext4_ext_zeroout`. Tests: `leaf`,
 //! `tests/fallocated.rs`.
 
-use extant_alloc::Run;
-use extant_ondisk::{Extent, FsBlock, LogicalBlock, Structure};
+use extant_ondisk::{Extent, FsBlock, LogicalBlock, Run, Structure};
 use extant_rt::Arc;
 
 use super::leaf::{self, Splice};

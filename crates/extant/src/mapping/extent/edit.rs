@@ -2,9 +2,8 @@
 //!
 //! Blocks for new nodes are allocated before anything is changed; from then on only damage can fail.
 
-use extant_alloc::Run;
 use extant_ondisk::extent::{ROOT_CAPACITY, block_capacity};
-use extant_ondisk::{Entries, Extent, ExtentIndex, ExtentNode, GroupNumber, LogicalBlock, Structure};
+use extant_ondisk::{Entries, Extent, ExtentIndex, ExtentNode, GroupNumber, LogicalBlock, Run, Structure};
 use extant_rt::Arc;
 
 use super::leaf::{self, Splice};
@@ -45,7 +44,7 @@ impl MetadataUpdate<'_> {
         splice: Splice,
     ) -> Result<ContentChange> {
         let mut spare = self.allocate_nodes(inode, path.growth(splice.added()))?;
-        let (mut blocks, mut new_root) = (i64::try_from(spare.len()).unwrap_or(0), None);
+        let (mut clusters, mut new_root) = (i64::try_from(spare.len()).unwrap_or(0), None);
         let shrinks = splice.entries.len() < splice.at.len();
         self.track_range(inode, splice.range(path.extents()));
         if let Some(Entries::Leaf(extents)) = path.levels.last_mut().map(|leaf| &mut leaf.node.entries) {
@@ -57,7 +56,7 @@ impl MetadataUpdate<'_> {
             let Some(parent) = path.levels.last_mut() else {
                 if changed || self.only_child(inode, &level.node).is_some() {
                     let (root, freed) = self.fit_root(inode, level.node, &mut spare)?;
-                    (blocks, new_root) = (blocks - freed, Some(root));
+                    (clusters, new_root) = (clusters - freed, Some(root));
                 }
                 break;
             };
@@ -68,7 +67,7 @@ impl MetadataUpdate<'_> {
             let Some(buffer) = level.buffer.clone() else { break };
             let Some(first) = first_block(&level.node.entries) else {
                 self.free_metadata(buffer.block)?;
-                blocks -= 1;
+                clusters -= 1;
                 indexes.remove(parent.position);
                 continue;
             };
@@ -88,7 +87,7 @@ impl MetadataUpdate<'_> {
             self.store_node(inode, &buffer, &level.node)?;
         }
         // The root may be as it was. The inode changes all the same: a sync of the file must wait for its nodes.
-        Ok(new_root.map(ContentChange::of_root).unwrap_or_default().with_blocks(blocks))
+        Ok(new_root.map(ContentChange::of_root).unwrap_or_default().with_clusters(clusters))
     }
 
     /// Buffers for new nodes: at the start of the inode's flex group, out of the way of the file's next blocks

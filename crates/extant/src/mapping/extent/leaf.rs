@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use extant_alloc::Run;
 use extant_ondisk::extent::{MAX_LEN, MAX_UNWRITTEN_LEN};
 use extant_ondisk::{Extent, FsBlock, LogicalBlock};
 
@@ -113,20 +112,16 @@ pub(super) fn convert(extents: &[Extent], from: u64, end: u64, unwritten: bool) 
     Some(splice(extents, position..position + 1, middle))
 }
 
-/// Cuts a range out of a leaf, with the blocks that it frees.
-pub(super) fn remove(extents: &[Extent], from: u64, end: u64) -> (Splice, Vec<Run>) {
+/// Cuts a range out of a leaf: with the parts of extents in it.
+pub(super) fn remove(extents: &[Extent], from: u64, end: u64) -> (Splice, Vec<Extent>) {
     let first = extents.partition_point(|extent| extent.end() <= from);
     let behind = extents.partition_point(|extent| u64::from(extent.logical.0) < end).max(first);
     let cut = extents.get(first..behind).unwrap_or_default();
-    let freed = cut
-        .iter()
-        .filter_map(|extent| part(extent, from, end))
-        .map(|part| Run { start: part.start, len: u32::from(part.len) })
-        .collect();
+    let parts = cut.iter().filter_map(|extent| part(extent, from, end)).collect();
     let left = cut.first().and_then(|extent| part(extent, 0, from));
     let right = cut.last().and_then(|extent| part(extent, end, u64::MAX));
     // The pieces are not joined with anything: what is between them is gone.
-    (Splice { at: first..behind, entries: left.into_iter().chain(right).collect() }, freed)
+    (Splice { at: first..behind, entries: left.into_iter().chain(right).collect() }, parts)
 }
 
 /// Cuts the extent that holds block `at` behind its first in two. None if there is none.
@@ -227,20 +222,20 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_keeps_both_ends_and_names_what_it_frees() {
+    fn a_removal_keeps_both_ends_and_names_what_it_unmaps() {
         let extents = [extent(0, 10, 100, false), extent(20, 10, 300, true), extent(40, 1, 7, false)];
-        let (cut, freed) = remove(&extents, 5, 25);
+        let (cut, parts) = remove(&extents, 5, 25);
         assert_eq!(
             apply(&extents, cut),
             [extent(0, 5, 100, false), extent(25, 5, 305, true), extent(40, 1, 7, false)]
         );
-        assert_eq!(freed, [Run { start: FsBlock(105), len: 5 }, Run { start: FsBlock(300), len: 5 }]);
-        let (cut, freed) = remove(&extents, 3, 4);
+        assert_eq!(parts, [extent(5, 5, 105, false), extent(20, 5, 300, true)]);
+        let (cut, parts) = remove(&extents, 3, 4);
         assert_eq!(cut.added(), 1);
-        assert_eq!(freed, [Run { start: FsBlock(103), len: 1 }]);
+        assert_eq!(parts, [extent(3, 1, 103, false)]);
         assert_eq!(apply(&extents, cut)[..2], [extent(0, 3, 100, false), extent(4, 6, 104, false)]);
-        let (none, freed) = remove(&extents, 12, 18);
-        assert!(freed.is_empty() && apply(&extents, none) == extents);
+        let (none, parts) = remove(&extents, 12, 18);
+        assert!(parts.is_empty() && apply(&extents, none) == extents);
         assert!(apply(&extents, remove(&extents, 0, u64::MAX).0).is_empty());
     }
 }

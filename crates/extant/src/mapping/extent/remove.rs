@@ -1,7 +1,7 @@
 //! Freeing a range of a file, from its end to its beginning, in steps that each fit an update.
 
-use extant_alloc::Run;
-use extant_ondisk::{LogicalBlock, Structure};
+use extant_alloc::ClusterRun;
+use extant_ondisk::{Extent, LogicalBlock, Run, Structure};
 use extant_rt::Arc;
 
 use super::leaf::{self, Splice};
@@ -16,7 +16,10 @@ use crate::metadata::update::MetadataUpdate;
 pub(crate) struct Removal {
     path: Path,
     splice: Splice,
-    freed: Vec<Run>,
+    /// Its blocks, of metadata.
+    unmapped: Vec<Run>,
+    /// Clusters that no block of the file is in afterwards.
+    freed: Vec<ClusterRun>,
     kind: ContentKind,
     /// Credits that the step takes.
     pub(crate) credits: u32,
@@ -58,7 +61,7 @@ impl BlockMap {
                 // With no room left the part is empty.
                 let least = extent.end().min(end).saturating_sub(room);
                 let Some(cut) = leaf::part(extent, from.max(least), end) else { break };
-                let cost = self.run_credits(Run { start: cut.start, len: u32::from(cut.len) });
+                let cost = self.run_credits(run_of(&cut));
                 if cut_from < end && credits.saturating_add(cost) > credits_max {
                     break;
                 }
@@ -67,12 +70,17 @@ impl BlockMap {
                 cut_from = u64::from(cut.logical.0);
             }
             if cut_from < end {
-                let (splice, freed) = leaf::remove(path.extents(), cut_from, end);
+                let (splice, parts) = leaf::remove(path.extents(), cut_from, end);
+                let unmapped = match kind {
+                    ContentKind::Data => Vec::new(),
+                    ContentKind::Metadata => parts.iter().map(run_of).collect(),
+                };
+                let freed = self.clusters_of_only(inode, cut_from..end, parts)?;
                 freed.iter().try_for_each(|run| self.allocator.prepare_free(*run))?;
                 path.nodes().try_for_each(|block| self.prepare_free_block(block))?;
                 let blocks = path.growth(splice.added());
                 let end = left_end(&path, splice.at.start, from, cut_from);
-                return Ok(Some(Removal { path, splice, freed, kind, credits, blocks, end }));
+                return Ok(Some(Removal { path, splice, unmapped, freed, kind, credits, blocks, end }));
             }
             if path.position() > 0 || path.is_leftmost() {
                 return Ok(None);
@@ -90,6 +98,10 @@ impl BlockMap {
         let last = run.start.0.saturating_add(u64::from(run.len.saturating_sub(1)));
         2 * (1 + group(last).saturating_sub(group(run.start.0)))
     }
+}
+
+fn run_of(extent: &Extent) -> Run {
+    Run { start: extent.start, len: u32::from(extent.len) }
 }
 
 /// Where what is left of a range from `from` ends, when a leaf was cut from `cut_from` on, in or behind its extent
@@ -113,19 +125,28 @@ impl MetadataUpdate<'_> {
     /// # Errors
     /// `Corrupt`.
     pub(crate) fn remove_extents(&mut self, inode: &Arc<Inode>, removal: Removal) -> Result<()> {
-        let kind = removal.kind;
-        let freed = self.unmap_extents(inode, removal)?;
-        freed.into_iter().try_for_each(|run| self.free_content(kind, run))
+        let Removal { path, splice, unmapped, freed, kind, .. } = removal;
+        self.unmap_extents(inode, path, splice, &freed)?;
+        self.free_content(kind, &unmapped, &freed)
     }
 
-    /// Carries out a step but for freeing the blocks that are no longer mapped, which it gives.
+    /// Carries out a step but for freeing the clusters that no block is in any more.
     ///
     /// # Errors
     /// `Corrupt`.
-    pub(crate) fn unmap_extents(&mut self, inode: &Arc<Inode>, removal: Removal) -> Result<Vec<Run>> {
-        let blocks: i64 = removal.freed.iter().map(|run| i64::from(run.len)).sum();
-        let change = self.edit_leaf(inode, removal.path, removal.splice)?;
-        self.change_content(inode, change.with_blocks(-blocks), |_| ())?;
-        Ok(removal.freed)
+    pub(crate) fn unmap_only(&mut self, inode: &Arc<Inode>, removal: Removal) -> Result<()> {
+        self.unmap_extents(inode, removal.path, removal.splice, &removal.freed)
+    }
+
+    fn unmap_extents(
+        &mut self,
+        inode: &Arc<Inode>,
+        path: Path,
+        splice: Splice,
+        freed: &[ClusterRun],
+    ) -> Result<()> {
+        let clusters: i64 = freed.iter().map(|run| i64::from(run.len)).sum();
+        let change = self.edit_leaf(inode, path, splice)?;
+        self.change_content(inode, change.with_clusters(-clusters), |_| ())
     }
 }

@@ -1,7 +1,6 @@
 //! Filling holes of files without extents.
 
-use extant_alloc::Run;
-use extant_ondisk::{FsBlock, LogicalBlock, RawInode, Structure, indirect};
+use extant_ondisk::{FsBlock, LogicalBlock, RawInode, Run, Structure, indirect};
 use extant_rt::Arc;
 
 use crate::error::{Error, Location, Result};
@@ -93,7 +92,7 @@ impl MetadataUpdate<'_> {
         let growth = hole.growth();
         let mut new = Vec::with_capacity(tables.len());
         for table in tables {
-            self.mark_used(table)?;
+            self.mark_used(self.sbi.to_clusters(table))?;
             new.push(self.new_buffer(table.start, BufferKind::Indirect));
         }
         let tables: Vec<_> = hole.tables.into_iter().chain(new).collect();
@@ -114,6 +113,6 @@ impl MetadataUpdate<'_> {
             }
             pointers = (u32::try_from(buffer.block.0).map_err(|_| Error::FileTooLarge)?, 1);
         }
-        Ok(change.with_blocks(i64::from(growth)))
+        Ok(change.with_clusters(i64::from(growth)))
     }
 }

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use extant_alloc::Run;
 use extant_ondisk::indirect::{self, DIRECT};
-use extant_ondisk::{FsBlock, InodeNumber, Structure};
+use extant_ondisk::{FsBlock, InodeNumber, Run, Structure};
 use extant_rt::Arc;
 
 use crate::error::{Location, Result};
@@ -96,7 +95,7 @@ impl BlockMap {
             }
             cleared.start = index;
         }
-        freed.iter().try_for_each(|run| self.allocator.prepare_free(*run))?;
+        freed.iter().try_for_each(|run| self.prepare_free(*run))?;
         let buffers = tables.iter().filter_map(|table| table.buffer.as_ref());
         buffers.map(|buffer| buffer.block).try_for_each(|block| self.prepare_free_block(block))?;
         let end = if (0..cleared.start).all(|index| table.pointer(index) == 0) && tables.len() == 1 {
@@ -192,9 +191,8 @@ impl MetadataUpdate<'_> {
             let Some(parent) = tables.last() else { break };
             clear = parent.index..parent.index + 1;
         }
-        for run in freed {
-            self.free_content(kind, run)?;
-        }
-        self.count_blocks(inode, -blocks)
+        let clusters: Vec<_> = freed.iter().map(|run| self.sbi.to_clusters(*run)).collect();
+        self.free_content(kind, &freed, &clusters)?;
+        self.count_clusters(inode, -blocks)
     }
 }

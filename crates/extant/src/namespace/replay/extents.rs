@@ -1,9 +1,11 @@
-//! Maps of files as lists of extents, and sets of blocks. Pure: no buffers, no I/O.
+//! Maps of files as lists of extents, and sets of clusters. Pure: no buffers, no I/O.
 
 use std::collections::BTreeMap;
 
-use extant_alloc::Run;
-use extant_ondisk::{Extent, FsBlock, LogicalBlock};
+use extant_alloc::ClusterRun;
+use extant_ondisk::{Cluster, Extent, FsBlock, Geometry, LogicalBlock, Run};
+
+use crate::metadata::clusters::to_clusters;
 
 /// The extents of a file, by their first block.
 #[derive(Clone, Debug, Default)]
@@ -80,24 +82,41 @@ fn is_same(one: &Extent, other: &Extent) -> bool {
     one.unwritten == other.unwritten && origin(one) == origin(other)
 }
 
-/// A set of blocks: runs as (first, end), ascending and apart.
+/// A set of clusters: runs as (first, end), ascending and apart.
 #[derive(Debug, Default)]
-pub(super) struct Blocks {
+pub(super) struct Clusters {
     runs: Vec<(u64, u64)>,
 }
 
-impl Blocks {
-    /// The blocks of extents; `None` if two of them share one.
-    pub(super) fn new<'e>(extents: impl Iterator<Item = &'e Extent>) -> Option<Self> {
-        let mut runs: Vec<_> =
-            extents.map(|extent| (extent.start.0, extent.start.0 + u64::from(extent.len))).collect();
+impl Clusters {
+    /// The clusters of the extents of files; `None` if two files share one, or two clusters of a file.
+    pub(super) fn new<'e>(geometry: &Geometry, files: impl Iterator<Item = &'e [Extent]>) -> Option<Self> {
+        let mut runs = Vec::new();
+        for extents in files {
+            // The last cluster of the file so far, and its place.
+            let mut last = None;
+            for extent in extents {
+                let run = Run { start: extent.start, len: u32::from(extent.len) };
+                let clusters = to_clusters(geometry, run);
+                let (first, _) = geometry.logical_cluster(extent.logical);
+                let (mut start, end) = (clusters.start.0, clusters.start.0 + u64::from(clusters.len));
+                if last == Some((first, start)) {
+                    start += 1;
+                }
+                if start < end {
+                    runs.push((start, end));
+                }
+                let last_block = LogicalBlock(extent.logical.0 + u32::from(extent.len) - 1);
+                last = Some((geometry.logical_cluster(last_block).0, end - 1));
+            }
+        }
         runs.sort_unstable();
         let is_apart = runs.windows(2).all(|pair| pair[0].1 <= pair[1].0);
         is_apart.then_some(Self { runs })
     }
 
-    /// The runs of blocks that are not in `other`.
-    pub(super) fn without(&self, other: &Self) -> Vec<Run> {
+    /// The runs of clusters that are not in `other`.
+    pub(super) fn without(&self, other: &Self) -> Vec<ClusterRun> {
         let mut left = Vec::new();
         let mut first = 0;
         for (start, end) in &self.runs {
@@ -115,15 +134,17 @@ impl Blocks {
     }
 }
 
-fn push(runs: &mut Vec<Run>, start: u64, end: u64) {
+fn push(runs: &mut Vec<ClusterRun>, start: u64, end: u64) {
     // A run of an extent has at most 32,768 blocks.
     if let Some(len) = end.checked_sub(start).filter(|len| *len > 0) {
-        runs.push(Run { start: FsBlock(start), len: u32::try_from(len).unwrap_or(u32::MAX) });
+        runs.push(ClusterRun { start: Cluster(start), len: u32::try_from(len).unwrap_or(u32::MAX) });
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use extant_ondisk::{RoCompatFeatures, Superblock};
+
     use super::*;
 
     fn extent(logical: u32, len: u16, start: u64) -> Extent {
@@ -157,13 +178,42 @@ mod tests {
         assert_eq!(difference(&old[..1], &[unwritten]), old[..1]);
     }
 
+    /// Of blocks of 1 KiB, in clusters of 2^`bits`.
+    fn geometry(bits: u32) -> Geometry {
+        let mut sb = Superblock::new_zeroed();
+        sb.set_s_log_cluster_size(bits);
+        if bits > 0 {
+            sb.set_ro_compat(RoCompatFeatures::BIGALLOC);
+        }
+        sb.set_s_blocks_per_group(8192 << bits);
+        sb.set_s_clusters_per_group(8192);
+        sb.set_s_inodes_per_group(8);
+        sb.set_blocks_count(8192 << bits);
+        Geometry::new(&sb).expect("a geometry")
+    }
+
+    fn run(start: u64, len: u32) -> ClusterRun {
+        ClusterRun { start: Cluster(start), len }
+    }
+
     #[test]
-    fn blocks_without_others_are_runs() {
+    fn clusters_without_others_are_runs() {
+        let geometry = geometry(0);
         let one = [extent(0, 10, 100), extent(50, 5, 300)];
         let other = [extent(9, 3, 98), extent(3, 2, 105), extent(7, 5, 300)];
-        let [one, other] = [&one[..], &other[..]].map(|e| Blocks::new(e.iter()).expect("apart"));
-        let run = |start, len| Run { start: FsBlock(start), len };
+        let set = |extents: &[Extent]| Clusters::new(&geometry, extents.chunks(1));
+        let [one, other] = [&one[..], &other[..]].map(|extents| set(extents).expect("apart"));
         assert_eq!(one.without(&other), [run(101, 4), run(107, 3)]);
-        assert!(Blocks::new([extent(0, 2, 5), extent(9, 2, 6)].iter()).is_none());
+        assert!(set(&[extent(0, 2, 5), extent(9, 2, 6)]).is_none());
+    }
+
+    #[test]
+    fn extents_of_one_file_share_a_cluster_and_those_of_two_files_do_not() {
+        let geometry = geometry(2);
+        let one = [extent(0, 1, 100), extent(2, 7, 102), extent(11, 1, 111)];
+        let set = |files: &[&[Extent]]| Clusters::new(&geometry, files.iter().copied());
+        assert_eq!(set(&[&one]).expect("one file").without(&Clusters::default()), [run(25, 1), run(26, 2)]);
+        assert!(set(&[&one[..1], &one[1..]]).is_none());
+        assert!(set(&[&[extent(0, 1, 100), extent(5, 1, 101)]]).is_none(), "one cluster for two of a file");
     }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use extant_alloc::Run;
+use extant_alloc::ClusterRun;
 use extant_journal::recovery::FastCommitRecord;
 use extant_ondisk::extent::ROOT_CAPACITY;
 use extant_ondisk::fast_commit::{Change, Dentry};
-use extant_ondisk::{Extent, ExtentNode, FileType, InodeFlags, InodeNumber, RawInode, Structure};
+use extant_ondisk::{Extent, ExtentNode, FileType, Geometry, InodeFlags, InodeNumber, RawInode, Structure};
 
-use super::extents::{Blocks, ExtentList};
+use super::extents::{Clusters, ExtentList};
 use crate::error::{Error, Location, Result};
 use crate::namespace::Namespace;
 
@@ -16,10 +16,10 @@ use crate::namespace::Namespace;
 pub(super) struct Plan<'r> {
     pub(super) inodes: BTreeMap<InodeNumber, PlannedInode<'r>>,
     pub(super) names: Vec<PlannedName<'r>>,
-    /// Blocks that files have afterwards and did not have before.
-    pub(super) allocated: Vec<Run>,
-    /// Blocks that files had before and do not have afterwards.
-    pub(super) freed: Vec<Run>,
+    /// Clusters that files have afterwards and did not have before.
+    pub(super) allocated: Vec<ClusterRun>,
+    /// Clusters that files had before and do not have afterwards.
+    pub(super) freed: Vec<ClusterRun>,
 }
 
 /// How an inode shall be.
@@ -91,7 +91,7 @@ impl<'r> Plan<'r> {
             let counts = changes_count && recorded.is_none_or(|inode| inode.place < place);
             plan.names.push(PlannedName { dentry, is_there, counts });
         }
-        plan.balance()?;
+        plan.balance(&names.geometry)?;
         Ok(plan)
     }
 
@@ -118,19 +118,21 @@ impl<'r> Plan<'r> {
         }
     }
 
-    /// Works out which blocks change hands.
-    fn balance(&mut self) -> Result<()> {
+    /// Works out which clusters change hands.
+    fn balance(&mut self, geometry: &Geometry) -> Result<()> {
         let (mut before, mut after) = (Vec::new(), Vec::new());
         for inode in self.inodes.values_mut() {
             if inode.fields.is_none() && inode.is_new {
                 // Ranges of an inode that was deleted.
                 inode.extents = ExtentList::default();
             }
-            before.extend_from_slice(&inode.old);
-            after.append(&mut inode.extents.to_vec());
+            before.push(&inode.old[..]);
+            after.push(inode.extents.to_vec());
         }
-        let before = Blocks::new(before.iter()).ok_or(damaged("two files share a block"))?;
-        let after = Blocks::new(after.iter()).ok_or(damaged("fast commits map a block twice"))?;
+        let clusters = |files: &mut dyn Iterator<Item = &[Extent]>| Clusters::new(geometry, files);
+        let before = clusters(&mut before.into_iter()).ok_or(damaged("two files share a block"))?;
+        let after = clusters(&mut after.iter().map(Vec::as_slice))
+            .ok_or(damaged("fast commits map a block twice"))?;
         self.allocated = after.without(&before);
         self.freed = before.without(&after);
         Ok(())

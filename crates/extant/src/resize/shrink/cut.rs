@@ -10,9 +10,8 @@
 
 use std::collections::BTreeMap;
 
-use extant_alloc::Run;
 use extant_ondisk::{
-    CompatFeatures, FsBlock, Geometry, GroupNumber, InodeNumber, Structure, Superblock, indirect,
+    CompatFeatures, FsBlock, Geometry, GroupNumber, InodeNumber, Run, Structure, Superblock, indirect,
 };
 
 use super::usage::Usage;
@@ -49,7 +48,7 @@ pub(super) fn cut(volume: &Volume, usage: &Usage<'_>, next: &Superblock, geometr
         "making the disk smaller by so much with a journal this small: go in steps, or give it a larger one",
     ))?;
     for group in shorter.keys() {
-        volume.allocator.free_runs(GroupNumber(*group))?;
+        volume.free_runs(GroupNumber(*group))?;
     }
     let mut update = volume.begin(Credits::new(credits, 0))?;
     for (group, own) in &shorter {
@@ -185,7 +184,8 @@ impl MetadataUpdate<'_> {
     /// Makes a group shorter, and frees the file system's own blocks in it.
     fn shrink_group(&mut self, group: GroupNumber, blocks: u32, own: &[Run]) -> Result<()> {
         self.begin_change();
-        let written = self.sbi.allocator.shrink_group(self.tid(), group, blocks, own)?;
+        let own: Vec<_> = own.iter().map(|run| self.sbi.to_clusters(*run)).collect();
+        let written = self.sbi.allocator.shrink_group(self.tid(), group, blocks, &own)?;
         self.charge(written);
         Ok(())
     }

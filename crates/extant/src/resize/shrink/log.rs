@@ -16,7 +16,7 @@
 
 use extant_block::BlockDevice;
 use extant_ondisk::inode::I_BLOCK_SIZE;
-use extant_ondisk::{Checksums, FsBlock, InodeNumber, RawInode, Structure, jbd2};
+use extant_ondisk::{Checksums, FsBlock, InodeNumber, RawInode, Run, Structure, jbd2};
 
 use super::map::{Map, NewMap, Piece, push};
 use super::space::Space;
@@ -91,7 +91,8 @@ pub(super) fn cut_off(volume: &Volume, end: u64) -> Result<()> {
     let blocks = kept.iter().map(|piece| u64::from(piece.len)).sum::<u64>() + new.nodes.len() as u64;
     replace(volume, number, &new, u64::from(log_len), blocks, &mut space, |update| {
         for piece in &cut {
-            update.free(extant_alloc::Run { start: FsBlock(piece.start), len: piece.len })?;
+            let run = Run { start: FsBlock(piece.start), len: piece.len };
+            update.free(volume.to_clusters(run))?;
         }
         map.nodes.iter().try_for_each(|node| update.forget(*node))
     })
@@ -124,7 +125,7 @@ fn replace(
     journal.checkpoint()?;
     let inode = volume.special_inode(number)?;
     let mut update = volume.begin(Credits::new(journal.max_credits() - 1, 0))?;
-    space.taken().into_iter().try_for_each(|run| update.mark_used(run))?;
+    space.taken().into_iter().try_for_each(|run| update.mark_used(volume.to_clusters(run)))?;
     free(&mut update)?;
     let bytes = len * u64::from(block_size);
     update.modify_inode(&inode, InodeDirty::Mapping, |raw| {

@@ -6,7 +6,7 @@
 //! is left to move.
 //!
 //! Leaves out: inode tables and bitmaps of groups that stay which lie behind the new end, other numbers of the inodes that the superblock
-//! names, clusters (refused by mounting).
+//! names, disks with clusters (refused).
 //!
 //! Invariant: what is written outside of transactions goes into blocks that are free, except for the exchange of the journal's blocks
 //! ([`log`]) and the copies of the superblock and the descriptors.
@@ -201,6 +201,7 @@ fn take_step(volume: &Volume, wanted: u64, progress: &mut Progress<'_>, shrunk: 
 
 /// The blocks that the file system is to have, and the fewest that it can have.
 fn wanted_blocks(volume: &Volume, usage: &Usage<'_>, to: ShrinkTo) -> Result<(u64, u64)> {
+    super::check_clusters(volume)?;
     let geometry = &volume.geometry;
     let superblock = volume.superblock.lock().clone();
     let minimum = size::minimum(&superblock, geometry, usage, log::blocks_behind(volume)?)?;

@@ -12,9 +12,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use extant_alloc::{InodeKind, Run};
+use extant_alloc::InodeKind;
 use extant_ondisk::xattr::{self, XattrValue, parse_block};
-use extant_ondisk::{FileType, FsBlock, Geometry, InodeNumber, RawInode, Structure, dirent, indirect};
+use extant_ondisk::{FileType, FsBlock, Geometry, InodeNumber, RawInode, Run, Structure, dirent, indirect};
 use extant_rt::Arc;
 
 use super::Progress;
@@ -133,18 +133,18 @@ impl<'v, 'r> Mover<'v, 'r> {
         let taken = self.space.taken();
         let credits = self.credits(&taken, &moved, ready.len() + moved.quota_blocks.len())?;
         for run in moved.freed.iter().copied().chain(moved.freed_metadata.iter().map(|block| one(*block))) {
-            volume.allocator.prepare_free(run)?;
+            volume.prepare_free(run)?;
         }
         volume.allocator.prepare_free_inode(number)?;
         let mut update = volume.begin(Credits::new(credits, 0))?;
-        taken.iter().try_for_each(|run| update.mark_used(*run))?;
+        taken.iter().try_for_each(|run| update.mark_used(volume.to_clusters(*run)))?;
         if let Some(xattr) = &moved.xattr {
             update.move_xattrs(xattr)?;
         }
         if let Some(file) = volume.quota_file(number) {
             moved.quota_blocks.iter().for_each(|(logical, to)| update.move_quota_block(file, *logical, *to));
         }
-        moved.freed.iter().try_for_each(|run| update.free(*run))?;
+        moved.freed.iter().try_for_each(|run| update.free(volume.to_clusters(*run)))?;
         let revokes = moved.freed_metadata.len() <= REVOKES_MAX;
         for block in moved.freed_metadata {
             if revokes { update.free_metadata(FsBlock(block))? } else { update.forget(block)? }
@@ -172,7 +172,7 @@ impl<'v, 'r> Mover<'v, 'r> {
         write_all(volume, vec![(FsBlock(new), volume.read_block(old, location)?.to_vec())])?;
         volume.prepare_free_block(old)?;
         let mut update = volume.begin(Credits::new(2 * RUN_CREDITS + 1, 0))?;
-        self.space.taken().into_iter().try_for_each(|run| update.mark_used(run))?;
+        self.space.taken().into_iter().try_for_each(|run| update.mark_used(volume.to_clusters(run)))?;
         update.modify_inode(&inode, InodeDirty::Mapping, |raw| {
             indirect::set_pointer(raw.i_block_mut(), indirect::DOUBLE, pointer);
         });
@@ -387,7 +387,7 @@ fn one(block: u64) -> Run {
 impl MetadataUpdate<'_> {
     /// Frees a block of metadata of which the log has no copy.
     pub(super) fn forget(&mut self, block: u64) -> Result<()> {
-        self.free(one(block))?;
+        self.free(self.sbi.to_clusters(one(block)))?;
         if let Some(buffer) = self.sbi.buffers.remove(block) {
             buffer.lock().forgotten = true;
         }

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use extant_alloc::{MayUse, Run};
-use extant_ondisk::{FsBlock, GroupNumber};
+use extant_alloc::MayUse;
+use extant_ondisk::{FsBlock, GroupNumber, Run};
 
 use crate::error::{Error, Result};
 use crate::mount::Volume;
@@ -37,7 +37,7 @@ impl<'v> Space<'v> {
             if geometry.group_first_block(group).0 >= self.end {
                 break;
             }
-            for run in self.volume.allocator.free_runs(group)? {
+            for run in self.volume.free_runs(group)? {
                 let (start, end) = (run.start.0, self.end.min(run.start.0 + u64::from(run.len)));
                 if last.1 == start {
                     last.1 = end;
@@ -73,7 +73,7 @@ impl<'v> Space<'v> {
             let run = Run { start: FsBlock(start), len: taken as u32 };
             let allocator = &self.volume.allocator;
             let mut reservation = allocator.reserve(taken, MayUse::Reserved)?;
-            allocator.allocate_exactly(&mut reservation, run)?;
+            allocator.allocate_exactly(&mut reservation, self.volume.to_clusters(run))?;
             self.taken.push(run);
             runs.push(run);
             left -= taken;
@@ -100,7 +100,7 @@ impl<'v> Space<'v> {
     /// The journal's; `Io`; `Corrupt`.
     pub(super) fn reload(&mut self) -> Result<()> {
         for run in self.taken() {
-            self.volume.allocator.free_unmarked(run);
+            self.volume.allocator.free_unmarked(self.volume.to_clusters(run));
         }
         self.volume.writable()?.commit_running()?;
         self.load()

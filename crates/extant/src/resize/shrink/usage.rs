@@ -26,7 +26,7 @@ impl<'v> Usage<'v> {
         let mut free = Vec::with_capacity(geometry.group_count as usize);
         let mut tables = Vec::with_capacity(3 * geometry.group_count as usize);
         for group in (0..geometry.group_count).map(GroupNumber) {
-            free.push(volume.allocator.free_runs(group)?.iter().map(|run| u64::from(run.len)).sum());
+            free.push(volume.free_runs(group)?.iter().map(|run| u64::from(run.len)).sum());
             let (block, offset) = geometry.descriptor_location(group);
             let location = Location::of(Structure::GroupDescriptor).group(group);
             let bytes = volume.read_block(block, location)?;
@@ -56,7 +56,7 @@ impl<'v> Usage<'v> {
                 free += in_group;
                 continue;
             }
-            let runs = self.volume.allocator.free_runs(group)?;
+            let runs = self.volume.free_runs(group)?;
             free += runs.iter().map(|run| end.saturating_sub(run.start.0).min(run.len.into())).sum::<u64>();
         }
         Ok(free)
