@@ -33,14 +33,27 @@ const DIRECTORIES_MAX: usize = 1 << 21;
 pub struct DiskFormat {
     /// Bytes of a block.
     pub block_size: u32,
+    /// Bytes of a cluster, which is a block without `bigalloc`.
+    pub cluster_size: u32,
     /// Bytes of an inode.
     pub inode_size: u32,
+}
+
+impl DiskFormat {
+    /// The blocks that are taken for so many that lie in clusters of their own.
+    fn in_clusters(self, blocks: u64) -> u64 {
+        blocks.next_multiple_of(self.blocks_per_cluster())
+    }
+
+    fn blocks_per_cluster(self) -> u64 {
+        u64::from(self.cluster_size / self.block_size).max(1)
+    }
 }
 
 /// Room on a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Blocks, without inode tables.
+    /// Blocks, without inode tables; with `bigalloc` whole clusters.
     pub blocks: u64,
     /// Inodes.
     pub inodes: u64,
@@ -164,10 +177,14 @@ impl Census {
     #[must_use]
     pub fn needs(&self) -> Needs {
         let directories = &self.directories.directories;
-        let blocks = directories.iter().map(|one| self.directory_blocks(one.entry_bytes)).sum::<u64>();
-        // The root has its inode and its first block already.
+        let blocks_of = |entry_bytes| self.format.in_clusters(self.directory_blocks(entry_bytes));
+        let blocks = directories.iter().map(|one| blocks_of(one.entry_bytes)).sum::<u64>();
+        // The root has its inode and its first cluster already.
         let made = directories.len() as u64 - 1;
-        Needs { blocks: self.needs.blocks + blocks - 1, inodes: self.needs.inodes + made }
+        Needs {
+            blocks: self.needs.blocks + blocks - self.format.in_clusters(1),
+            inodes: self.needs.inodes + made,
+        }
     }
 
     /// Entries counted.
@@ -235,18 +252,20 @@ impl Census {
 
     fn file_blocks(&self, shape: &Shape) -> u64 {
         let block = u64::from(self.format.block_size);
-        let (mut blocks, mut extents, mut next) = (0, 0, 0);
+        let cluster = u64::from(self.format.cluster_size);
+        let (mut clusters, mut extents, mut next, mut next_cluster) = (0, 0, 0, 0);
         for range in &shape.ranges {
             let start = (range.offset / block).max(next);
             let end = (range.offset + range.bytes).div_ceil(block);
             let len = end.saturating_sub(start);
-            blocks += len;
+            let cluster_end = (range.offset + range.bytes).div_ceil(cluster);
+            clusters += cluster_end.saturating_sub((range.offset / cluster).max(next_cluster));
             // The metadata of block groups splits each long run into one more extent.
             let cuts = if len > EXTENT_BLOCKS_MAX / 4 { 1 + len / EXTENT_BLOCKS_MAX } else { 0 };
             extents += len.div_ceil(EXTENT_BLOCKS_MAX) + cuts;
-            next = end;
+            (next, next_cluster) = (end, cluster_end);
         }
-        blocks + self.tree_blocks(extents)
+        (clusters + self.tree_blocks(extents)) * self.format.blocks_per_cluster()
     }
 
     /// Blocks of an extent tree.
@@ -274,7 +293,7 @@ impl Sink for Census {
     fn entry(&mut self, entry: Entry) -> Result<()> {
         self.entries += 1;
         self.digest_entry(&entry);
-        self.needs.blocks += self.xattr_blocks(&entry.attributes.xattrs);
+        self.needs.blocks += self.format.in_clusters(self.xattr_blocks(&entry.attributes.xattrs));
         if entry.kind == EntryKind::Directory {
             return self.directories.number(&entry.path).map(drop);
         }
@@ -288,7 +307,7 @@ impl Sink for Census {
                 self.content_bytes += shape.data_bytes();
                 self.file_blocks(shape)
             }
-            EntryKind::Symlink(says) => u64::from(says.len() > INODE_LINK_BYTES),
+            EntryKind::Symlink(says) => self.format.in_clusters(u64::from(says.len() > INODE_LINK_BYTES)),
             _ => 0,
         };
         Ok(())

@@ -105,7 +105,7 @@ fn census_is_an_upper_bound_and_a_close_one() {
     for number in 0..3000 {
         std::fs::write(tree.join(format!("many/a-file-of-number-{number}")), vec![1; number]).unwrap();
     }
-    let mut census = Census::new(DiskFormat { block_size: 4096, inode_size: 256 });
+    let mut census = Census::new(DiskFormat { block_size: 4096, cluster_size: 4096, inode_size: 256 });
     Walk::new(&tree).pour(&mut census, Extent::Entries).unwrap();
     let (_device, fs) = new_disk(64 << 20);
     let before = fs.statistics();

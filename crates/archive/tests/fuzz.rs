@@ -281,7 +281,7 @@ fn damaged_archive(random: &mut Random) -> Vec<u8> {
 /// Counts an archive, unpacks it into an empty disk and packs it again; the error that unpacking ended with.
 fn try_archive(bytes: &[u8]) -> Result<(), extant_archive::Error> {
     let reader = || Input::stream(std::io::Cursor::new(bytes.to_vec())).map(TarReader::new);
-    let mut census = Census::new(DiskFormat { block_size: 4096, inode_size: 256 });
+    let mut census = Census::new(DiskFormat { block_size: 4096, cluster_size: 4096, inode_size: 256 });
     let counted = reader().and_then(|mut reader| reader.pour(&mut census, Extent::Entries));
     let fs = empty_disk();
     fs.create_dir("/target").unwrap();

@@ -29,7 +29,7 @@ fn reader(bytes: &[u8]) -> Result<TarReader> {
 
 /// Counts the archive and unpacks it into a disk, as `mkfs -d` does. The error of either.
 fn unpack(bytes: &[u8]) -> Result<()> {
-    let mut census = Census::new(DiskFormat { block_size: 4096, inode_size: 256 });
+    let mut census = Census::new(DiskFormat { block_size: 4096, cluster_size: 4096, inode_size: 256 });
     reader(bytes)?.pour(&mut census, Extent::Entries)?;
     let device = Arc::new(MemoryDevice::new(48 << 20));
     Mkfs::new().format(&*device).unwrap();

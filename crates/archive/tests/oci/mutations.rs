@@ -145,7 +145,7 @@ fn try_image(layout: &Layout) -> Result<()> {
     let options = ReadLayers { directory: layout.path(), layer_bytes_max: 1 << 20, progress: &|_| {} };
     let image = Image::in_directory(layout.path(), &ImageChoice::default(), &options)?;
     let mut image = Arc::new(image.expect("an image"));
-    let mut census = Census::new(DiskFormat { block_size: 4096, inode_size: 256 });
+    let mut census = Census::new(DiskFormat { block_size: 4096, cluster_size: 4096, inode_size: 256 });
     image.pour(&mut census, Extent::Entries)?;
     let fs = empty_disk();
     fs.create_dir("/target").unwrap();

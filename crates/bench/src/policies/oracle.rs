@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use extant_alloc::Run;
+use extant_alloc::ClusterRun;
 use extant_ondisk::{Cluster, GroupNumber, bitmap};
 
 use super::disk::{GROUP_BLOCKS, GROUPS, sample_of};

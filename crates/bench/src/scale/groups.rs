@@ -11,7 +11,7 @@ use extant_alloc::{
     Allocator, BitmapSummary, BoxError, ClusterRun, GroupStore, MayUse, Purpose, Request, Setup,
 };
 use extant_ondisk::{
-    FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, IncompatFeatures, RoCompatFeatures,
+    Cluster, FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, IncompatFeatures, RoCompatFeatures,
     Superblock, bitmap,
 };
 use plotters::prelude::*;
@@ -174,7 +174,7 @@ fn nanoseconds(alloc: &Allocator, groups: u32, is_near: bool) -> Result<f64> {
     let goals = (0..REQUESTS).map(|_| {
         let group = random.below(u64::from(groups)) as u32;
         let group = if is_near { group - group % distance } else { group };
-        FsBlock(u64::from(group) * u64::from(GROUP_BLOCKS) + 500)
+        Cluster(u64::from(group) * u64::from(GROUP_BLOCKS) + 500)
     });
     let goals: Vec<_> = goals.collect();
     let start = Instant::now();

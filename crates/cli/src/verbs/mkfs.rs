@@ -53,6 +53,9 @@ pub struct Mkfs {
     /// Bytes of a block
     #[arg(short, value_name = "BYTES", value_parser = size::parse_bytes)]
     block_size: Option<u64>,
+    /// Bytes of a cluster, with -O bigalloc
+    #[arg(short = 'C', value_name = "BYTES", value_parser = size::parse_bytes)]
+    cluster_size: Option<u64>,
     /// Bytes of the disk for each inode
     #[arg(short, value_name = "BYTES", value_parser = size::parse_bytes)]
     inode_ratio: Option<u64>,
@@ -109,7 +112,7 @@ pub struct Mkfs {
     content: Option<PathBuf>,
     /// Begin with a copy of this image, which shares its blocks where the host can, and change only what -d has otherwise
     #[arg(long, value_name = "IMAGE", conflicts_with_all = [
-        "block_size", "inode_ratio", "inode_size", "inodes", "reserved_percent", "label", "uuid", "features", "extended", "journal",
+        "block_size", "cluster_size", "inode_ratio", "inode_size", "inodes", "reserved_percent", "label", "uuid", "features", "extended", "journal",
         "usage", "groups_per_flex", "last_mounted", "dry_run", "free", "verity", "size",
     ])]
     from: Option<PathBuf>,
@@ -253,6 +256,9 @@ impl Mkfs {
         }
         if let Some(bytes) = self.block_size {
             builder.block_size(narrow("block size", bytes)?);
+        }
+        if let Some(bytes) = self.cluster_size {
+            builder.cluster_size(narrow("cluster size", bytes)?);
         }
         if let Some(bytes) = self.inode_ratio {
             builder.inode_ratio(narrow("inode ratio", bytes)?);

@@ -41,6 +41,7 @@ const MORE_INCOMPAT: IncompatFeatures = IncompatFeatures::META_BG
     .union(IncompatFeatures::LARGEDIR)
     .union(IncompatFeatures::INLINE_DATA);
 const MORE_RO_COMPAT: RoCompatFeatures = RoCompatFeatures::GDT_CSUM
+    .union(RoCompatFeatures::BIGALLOC)
     .union(RoCompatFeatures::PROJECT)
     .union(RoCompatFeatures::QUOTA)
     .union(RoCompatFeatures::VERITY);
@@ -115,6 +116,7 @@ impl Features {
             self.compat.contains(CompatFeatures::FAST_COMMIT) && !has_journal,
             "the feature fast_commit needs has_journal",
         )?;
+        conflict(self.has_bigalloc() && !self.has_extents(), "the feature bigalloc needs extent")?;
         conflict(
             inode_size == 128
                 && (self.ro_compat.contains(RoCompatFeatures::PROJECT)
@@ -134,6 +136,10 @@ impl Features {
 
     pub fn has_journal(&self) -> bool {
         self.compat.contains(CompatFeatures::HAS_JOURNAL)
+    }
+
+    pub fn has_bigalloc(&self) -> bool {
+        self.ro_compat.contains(RoCompatFeatures::BIGALLOC)
     }
 
     pub fn has_resize_inode(&self) -> bool {
@@ -192,7 +198,7 @@ mod tests {
     fn what_is_unknown_or_cannot_be_made_is_refused_by_name() {
         let refused = |words| Features::default().edit(words).expect_err("refused").to_string();
         assert_eq!(refused("dir_index,fancy"), "unknown feature 'fancy'");
-        assert_eq!(refused("bigalloc"), "feature 'bigalloc' is not supported");
-        assert!(Features::default().edit("^bigalloc").is_ok());
+        assert_eq!(refused("casefold"), "feature 'casefold' is not supported");
+        assert!(Features::default().edit("^casefold").is_ok());
     }
 }

@@ -62,9 +62,10 @@ impl FileMap {
         self.runs.iter().map(|(_, len)| len).sum()
     }
 
-    /// Blocks of the file and of its map.
-    pub fn blocks(&self) -> u64 {
-        self.len() + self.tree.len() as u64
+    /// Blocks of the clusters of the file and of its map.
+    pub fn blocks(&self, geometry: &Geometry) -> u64 {
+        let runs: u64 = self.runs.iter().map(|(_, len)| geometry.clusters_of(*len)).sum();
+        geometry.blocks_of_clusters(runs + self.tree.len() as u64)
     }
 
     /// The file's blocks.
@@ -94,7 +95,7 @@ impl Files {
             }
         };
         let mmp = if features.has_mmp() { Some(space.take(0)?) } else { None };
-        let bytes = |map: &FileMap| map.blocks() * u64::from(geometry.block_size);
+        let bytes = |map: &FileMap| map.blocks(geometry) * u64::from(geometry.block_size);
         let taken = [(options.extended.root_owner, bytes(&root)), ((0, 0), bytes(&lost_found))];
         let mut quotas = Vec::new();
         for quota_type in quotas::types(features, options.extended.quota_types.as_deref())? {
@@ -215,7 +216,7 @@ fn map_extents(space: &mut Space, goal: u64, len: u64, block_size: u32) -> Resul
         leaf.write(&mut i_block)?;
     } else {
         // Where mke2fs has it: before the file.
-        let child = match goal.checked_sub(1).filter(|before| space.is_free(*before, 1)) {
+        let child = match goal.checked_sub(1).filter(|before| space.can_take(*before)) {
             Some(before) => before,
             None => space.next_free(at).ok_or(Error::TooSmall("no block is left"))?.0,
         };

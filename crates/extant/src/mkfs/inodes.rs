@@ -105,7 +105,8 @@ impl<'a> Contents<'a> {
         inode.set_flags(if map.extents { InodeFlags::EXTENTS } else { InodeFlags::empty() });
         *inode.i_block_mut() = map.i_block;
         let huge_file = self.layout.features.ro_compat.contains(RoCompatFeatures::HUGE_FILE);
-        inode.set_blocks_bytes(map.blocks() * u64::from(block_size), block_size, huge_file)?;
+        let blocks = map.blocks(&self.layout.geometry);
+        inode.set_blocks_bytes(blocks * u64::from(block_size), block_size, huge_file)?;
         Ok(inode)
     }
 
@@ -139,7 +140,8 @@ impl<'a> Contents<'a> {
         let block = self.layout.files.resize.unwrap_or_default();
         indirect::set_pointer(inode.i_block_mut(), indirect::DOUBLE, block.0 as u32);
         let copies = self.backup_groups().count() as u64 + 1;
-        let blocks = 1 + u64::from(geometry.reserved_gdt_blocks) * copies;
+        // Each counts as a cluster.
+        let blocks = geometry.blocks_of_clusters(1 + u64::from(geometry.reserved_gdt_blocks) * copies);
         inode.set_blocks_bytes(blocks * block_size, geometry.block_size, true)?;
         Ok(inode)
     }
@@ -156,7 +158,7 @@ impl<'a> Contents<'a> {
         let descriptor_blocks = geometry.descriptor_block_count();
         let pointers = geometry.block_size / 4;
         let backups: Vec<GroupNumber> = self.backup_groups().collect();
-        let reserved = geometry.group_first_block(GroupNumber(0)).0 + 1 + u64::from(descriptor_blocks);
+        let reserved = geometry.descriptor_block(0).0 + u64::from(descriptor_blocks);
         self.block(top);
         for index in 0..geometry.reserved_gdt_blocks {
             let table = reserved + u64::from(index);

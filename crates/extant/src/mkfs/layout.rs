@@ -40,19 +40,19 @@ impl Layout {
         };
         let mut space = Space::new(&geometry);
         let groups = || (0..geometry.group_count).map(GroupNumber);
-        let mut overhead = u64::from(geometry.first_data_block);
         for group in groups() {
             let len = u64::from(geometry.base_meta_blocks(group));
             space.mark(geometry.group_first_block(group).0, len)?;
-            overhead += len + 2 + u64::from(geometry.inode_table_blocks_per_group);
         }
         let empty = GroupDescriptor::new(geometry.desc_size)?;
         let mut descriptors = vec![empty; geometry.group_count as usize];
         let mut touched =
             tables::place(&geometry, &mut descriptors, &mut space, options.extended.packed_meta_blocks)?;
+        space.take_clusters(&geometry);
+        let own = u64::from(geometry.first_data_block) + geometry.clusters_of(space.used_count());
         let files = Files::new(options, &features, &geometry, &mut space)?;
         touch(&geometry, &files, &mut touched);
-        overhead += files.journal.as_ref().map_or(0, FileMap::len);
+        let overhead = own + geometry.clusters_of(files.journal.as_ref().map_or(0, FileMap::len));
         describe_files(&mut superblock, options, &files);
         superblock.set_s_overhead_clusters(u32::try_from(overhead).unwrap_or(0));
         superblock.set_free_blocks_count(space.free_count());
@@ -122,7 +122,7 @@ impl Layout {
     /// The free blocks that a mount keeps for tree blocks.
     #[must_use]
     pub fn reserved_pool(&self) -> u64 {
-        reserved_clusters_of(&self.superblock)
+        self.geometry.blocks_of_clusters(reserved_clusters_of(&self.superblock))
     }
 
     /// Free inodes.

@@ -1,6 +1,6 @@
 //! Making file systems: the builder [`Mkfs`], laid out as Debian 12's `mke2fs` (e2fsprogs 1.47.0) does.
 //!
-//! Leaves out: bigalloc, external journals, encryption and case folding, refused by name; files other than
+//! Leaves out: external journals, encryption and case folding, refused by name; files other than
 //! the root directory and lost+found.
 //!
 //! A plan is made first, without a device: sizes, then the places of all metadata, then the few files. Writing it
@@ -49,6 +49,7 @@ pub(crate) use identity::{random_uuid, time_uuid};
 #[derive(Clone, Debug)]
 pub struct Mkfs {
     block_size: u32,
+    cluster_size: Option<u32>,
     blocks: Option<u64>,
     bytes: Option<u64>,
     inode_size: u16,
@@ -79,6 +80,7 @@ impl Mkfs {
     pub fn new() -> Self {
         Self {
             block_size: 4096,
+            cluster_size: None,
             blocks: None,
             bytes: None,
             inode_size: 256,
@@ -101,6 +103,12 @@ impl Mkfs {
     /// Bytes of a block: a power of two from 1024 to 65536. (`-b`)
     pub fn block_size(&mut self, bytes: u32) -> &mut Self {
         self.block_size = bytes;
+        self
+    }
+
+    /// Bytes of a cluster, with the feature `bigalloc`: a power of two, larger than a block; else 16 blocks. (`-C`)
+    pub fn cluster_size(&mut self, bytes: u32) -> &mut Self {
+        self.cluster_size = Some(bytes);
         self
     }
 

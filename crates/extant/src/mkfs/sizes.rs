@@ -22,11 +22,17 @@ const DYNAMIC_REVISION: u32 = 1;
 const HALF_MD4: u8 = 1;
 /// -1: never check by count.
 const NEVER: u16 = u16::MAX;
+/// Blocks of a cluster, as `mke2fs` has it.
+const DEFAULT_CLUSTER_RATIO: u32 = 16;
+/// The largest cluster that `mke2fs` makes.
+const CLUSTER_BYTES_MAX: u32 = 512 << 20;
 const EXTRA_ISIZE: u16 = extant_ondisk::inode::EXTRA_ISIZE;
 
 /// Wishes as numbers.
 struct Wanted {
     block_size: u32,
+    /// Blocks of a cluster.
+    cluster_ratio: u32,
     blocks: u64,
     inodes: u64,
     inode_size: u16,
@@ -93,6 +99,7 @@ fn wanted(options: &Mkfs, device_bytes: Option<u64>) -> Result<Wanted> {
     if !block_size.is_power_of_two() || !(1024..=65536).contains(&block_size) {
         return Err(Error::invalid("block size", block_size));
     }
+    let cluster_ratio = cluster_ratio(options)?;
     let blocks = match (options.blocks, options.bytes, device_bytes) {
         (Some(blocks), _, _) => blocks,
         (None, Some(bytes), _) => bytes / u64::from(block_size),
@@ -103,6 +110,7 @@ fn wanted(options: &Mkfs, device_bytes: Option<u64>) -> Result<Wanted> {
         }
         (None, None, None) => return Err(Error::Conflict("neither a size nor a device")),
     };
+    let blocks = blocks / u64::from(cluster_ratio) * u64::from(cluster_ratio);
     if let Some(bytes) = device_bytes
         && blocks > bytes / u64::from(block_size)
     {
@@ -119,7 +127,10 @@ fn wanted(options: &Mkfs, device_bytes: Option<u64>) -> Result<Wanted> {
     let inodes = match options.inodes {
         Some(inodes) => u64::from(inodes),
         None => {
-            let ratio = options.inode_ratio.unwrap_or_else(|| default_inode_ratio(bytes));
+            let ratio = options.inode_ratio.unwrap_or_else(|| {
+                // A file has a cluster at least.
+                default_inode_ratio(bytes).max(block_size.saturating_mul(cluster_ratio))
+            });
             if !(1024..=64 << 20).contains(&ratio) {
                 return Err(Error::invalid("inode ratio", ratio));
             }
@@ -133,7 +144,21 @@ fn wanted(options: &Mkfs, device_bytes: Option<u64>) -> Result<Wanted> {
         return Err(Error::invalid("reserved percentage", options.reserved_percent));
     }
     let reserved_blocks = (options.reserved_percent * blocks as f64 / 100.0) as u64;
-    Ok(Wanted { block_size, blocks, inodes, inode_size, reserved_blocks })
+    Ok(Wanted { block_size, cluster_ratio, blocks, inodes, inode_size, reserved_blocks })
+}
+
+/// Blocks of a cluster: 1 without `bigalloc`, and 16 with it if nothing was asked for.
+fn cluster_ratio(options: &Mkfs) -> Result<u32> {
+    let (has_clusters, block_size) = (options.features.has_bigalloc(), options.block_size);
+    match options.cluster_size {
+        None if has_clusters => Ok(DEFAULT_CLUSTER_RATIO),
+        None => Ok(1),
+        Some(_) if !has_clusters => Err(Error::Conflict("a cluster size needs the feature bigalloc")),
+        Some(bytes) if bytes.is_power_of_two() && bytes > block_size && bytes <= CLUSTER_BYTES_MAX => {
+            Ok(bytes / block_size)
+        }
+        Some(bytes) => Err(Error::invalid("cluster size", bytes)),
+    }
 }
 
 /// Larger disks get fewer inodes (`mke2fs.conf`: big from 4 TiB, huge from 16 TiB).
@@ -162,9 +187,10 @@ fn describe(
     superblock.set_s_first_ino(FIRST_INO);
     superblock.set_s_inode_size(wanted.inode_size);
     let log_block_size = wanted.block_size.trailing_zeros() - 10;
+    let log_ratio = wanted.cluster_ratio.trailing_zeros();
     superblock.set_s_log_block_size(log_block_size);
-    superblock.set_s_log_cluster_size(log_block_size);
-    superblock.set_s_first_data_block(u32::from(wanted.block_size == 1024));
+    superblock.set_s_log_cluster_size(log_block_size + log_ratio);
+    superblock.set_s_first_data_block(u32::from(wanted.block_size == 1024 && log_ratio == 0));
     superblock.set_s_default_mount_opts(DEFAULT_MOUNT_OPTIONS);
     superblock.set_s_def_hash_version(HALF_MD4);
     superblock.set_flags(SuperFlags::SIGNED_HASH);
@@ -206,11 +232,15 @@ fn describe(
 /// Finds the number of groups and of inodes in each that fit the disk, and sets the fields that follow.
 fn fit(superblock: &mut Superblock, options: &Mkfs, wanted: &Wanted) -> Result<Geometry> {
     let reserved_ratio = wanted.reserved_blocks as f64 / wanted.blocks.max(1) as f64;
-    let mut blocks_per_group = (wanted.block_size * 8).min((1 << 16) - 8);
+    let ratio = wanted.cluster_ratio;
+    let mut clusters_per_group = (wanted.block_size * 8).min((1 << 16) - 8);
     let mut blocks = wanted.blocks;
     superblock.set_r_blocks_count(wanted.reserved_blocks);
     let first = u64::from(superblock.s_first_data_block());
     loop {
+        let blocks_per_group = clusters_per_group
+            .checked_mul(ratio)
+            .ok_or(Error::TooLarge("a group has more blocks than 32 bits count; take smaller clusters"))?;
         let groups = blocks.saturating_sub(first).div_ceil(u64::from(blocks_per_group));
         let groups =
             u32::try_from(groups).map_err(|_| Error::TooLarge("more groups than can be numbered"))?;
@@ -219,13 +249,13 @@ fn fit(superblock: &mut Superblock, options: &Mkfs, wanted: &Wanted) -> Result<G
         }
         superblock.set_blocks_count(blocks);
         superblock.set_s_blocks_per_group(blocks_per_group);
-        superblock.set_s_clusters_per_group(blocks_per_group);
+        superblock.set_s_clusters_per_group(clusters_per_group);
         let Some(inodes_per_group) = inodes_per_group(wanted, groups, blocks) else {
-            if blocks_per_group < 256 {
+            if clusters_per_group < 256 {
                 return Err(Error::TooLarge("more inodes than groups can hold"));
             }
             // Smaller groups are more groups.
-            blocks_per_group -= 8;
+            clusters_per_group -= 8;
             blocks = wanted.blocks;
             continue;
         };

@@ -16,13 +16,38 @@ pub(crate) struct Space {
     first: u64,
     end: u64,
     used_count: u64,
+    /// Blocks that are taken at once; a run that is taken begins at a multiple of it.
+    unit: u64,
 }
 
 impl Space {
     /// All blocks of a disk, free.
     pub fn new(geometry: &Geometry) -> Self {
         let first = u64::from(geometry.first_data_block);
-        Self { used: BTreeMap::new(), first, end: geometry.blocks_count, used_count: 0 }
+        Self { used: BTreeMap::new(), first, end: geometry.blocks_count, used_count: 0, unit: 1 }
+    }
+
+    /// Whether a run may begin with the block.
+    pub fn can_take(&self, block: u64) -> bool {
+        block.is_multiple_of(self.unit) && self.is_free(block, 1)
+    }
+
+    /// Takes whole clusters from now on, and the rest of those that blocks were taken of: bitmaps and tables lie in clusters block by
+    /// block, and files do not share clusters with them.
+    pub fn take_clusters(&mut self, geometry: &Geometry) {
+        self.unit = u64::from(geometry.cluster_ratio);
+        let mut rounded: Vec<(u64, u64)> = Vec::new();
+        for (start, end) in &self.used {
+            let (start, end) = (start - start % self.unit, end.next_multiple_of(self.unit));
+            match rounded.last_mut() {
+                Some(last) if start <= last.1 => last.1 = last.1.max(end),
+                _ => rounded.push((start, end)),
+            }
+        }
+        if self.unit > 1 {
+            self.used_count = rounded.iter().map(|(start, end)| end - start).sum();
+            self.used = rounded.into_iter().collect();
+        }
     }
 
     /// Whether the blocks lie inside the disk and none is in use.
@@ -33,11 +58,12 @@ impl Space {
             && self.used.range(..end).next_back().is_none_or(|(_, used_end)| *used_end <= start)
     }
 
-    /// Takes blocks that are free.
+    /// Takes blocks that are free, with the rest of their last cluster.
     pub fn mark(&mut self, start: u64, len: u64) -> Result<()> {
         if len == 0 {
             return Ok(());
         }
+        let len = len.next_multiple_of(self.unit);
         if !self.is_free(start, len) {
             return Err(Error::TooSmall("metadata does not fit its groups"));
         }
@@ -85,8 +111,12 @@ impl Space {
         Ok(FsBlock(start))
     }
 
-    /// The blocks of a group that are in use, as first bit and number of bits.
-    pub fn in_group(&self, geometry: &Geometry, group: GroupNumber) -> impl Iterator<Item = (u32, u32)> + '_ {
+    /// The clusters of a group that are in use, as first bit and number of bits. Whole clusters are taken.
+    pub fn in_group<'a>(
+        &'a self,
+        geometry: &'a Geometry,
+        group: GroupNumber,
+    ) -> impl Iterator<Item = (u32, u32)> + 'a {
         let first = geometry.group_first_block(group).0;
         let end = first + u64::from(geometry.blocks_in_group(group));
         let from = self.used.range(..=first).next_back().map_or(first, |(start, _)| *start);
@@ -94,12 +124,21 @@ impl Space {
             .range(from..end)
             .map(move |(start, used_end)| ((*start).max(first), (*used_end).min(end)))
             .filter(|(start, used_end)| start < used_end)
-            .map(move |(start, used_end)| ((start - first) as u32, (used_end - start) as u32))
+            .map(move |(start, used_end)| {
+                let (bit, bit_end) =
+                    (geometry.clusters_of(start - first), geometry.clusters_of(used_end - first));
+                (bit as u32, (bit_end - bit) as u32)
+            })
     }
 
-    /// Free blocks of a group.
+    /// Free clusters of a group.
     pub fn free_in_group(&self, geometry: &Geometry, group: GroupNumber) -> u32 {
-        geometry.blocks_in_group(group) - self.in_group(geometry, group).map(|(_, len)| len).sum::<u32>()
+        geometry.clusters_in_group(group) - self.in_group(geometry, group).map(|(_, len)| len).sum::<u32>()
+    }
+
+    /// Blocks in use.
+    pub fn used_count(&self) -> u64 {
+        self.used_count
     }
 
     /// Free blocks of the disk.

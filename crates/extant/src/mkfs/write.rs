@@ -133,7 +133,7 @@ fn write_bitmaps(layout: &mut Layout, checksums: &Checksums, sink: &mut Sink<'_>
             for (start, len) in layout.space.in_group(geometry, group) {
                 bitmap::set_range(&mut bits, start..start + len);
             }
-            bitmap::set_range(&mut bits, geometry.blocks_in_group(group)..all);
+            bitmap::set_range(&mut bits, geometry.clusters_in_group(group)..all);
             checksums.update_block_bitmap(descriptor, &bits);
             sink.write("block bitmaps", descriptor.block_bitmap(), &bits)?;
         }

@@ -32,6 +32,7 @@ pub(crate) const RO_COMPAT_WRITE: RoCompatFeatures = RoCompatFeatures::SPARSE_SU
     .union(RoCompatFeatures::GDT_CSUM)
     .union(RoCompatFeatures::DIR_NLINK)
     .union(RoCompatFeatures::EXTRA_ISIZE)
+    .union(RoCompatFeatures::BIGALLOC)
     .union(RoCompatFeatures::METADATA_CSUM)
     .union(RoCompatFeatures::VERITY)
     .union(RoCompatFeatures::QUOTA)

@@ -21,6 +21,8 @@ struct Model {
     contents: Vec<Vec<u8>>,
     size_max: u64,
     block_size: u64,
+    /// What ranges that are taken out or put in are made of.
+    cluster_bytes: u64,
     /// Whether ranges can be punched and moved: the files have extents.
     ranges: bool,
     random: Random,
@@ -39,11 +41,12 @@ impl Model {
         let contents = vec![Vec::new(); inodes.len()];
         let ranges = inodes.iter().all(|inode: &InodeRef| inode.raw().flags().contains(InodeFlags::EXTENTS));
         Self {
-            volume,
             inodes,
             contents,
             size_max: 200 * block_size,
             block_size,
+            cluster_bytes: volume.geometry.cluster_bytes(),
+            volume,
             ranges,
             random: Random::new(seed),
         }
@@ -61,7 +64,7 @@ impl Model {
 
     fn aligned(&mut self, bound: u64) -> u64 {
         let at = self.random.below(bound + 1);
-        at - at % self.block_size
+        at - at % self.cluster_bytes
     }
 
     fn step(&mut self) -> String {
@@ -236,10 +239,15 @@ fn one_seed(base: &MemoryDevice, inodes: &[InodeNumber], block_size: u64, seed: 
 }
 
 fn model(block_size: u64, kilobytes: u32, features: &str, seeds: std::ops::Range<u64>) {
+    model_with(block_size, kilobytes, &["-O", features], seeds);
+}
+
+fn model_with(block_size: u64, kilobytes: u32, arguments: &[&str], seeds: std::ops::Range<u64>) {
     if !has_tools() {
         return;
     }
-    let arguments = ["-b", &block_size.to_string(), "-J", "size=4", "-N", "64", "-O", features];
+    let block = block_size.to_string();
+    let arguments = [&["-b", &block, "-J", "size=4", "-N", "64"], arguments].concat();
     let (base, inodes) = format(&arguments, kilobytes, &NAMES);
     for seed in seeds {
         one_seed(&base, &inodes, block_size, seed);
@@ -259,6 +267,14 @@ fn files_hold_what_the_model_says_with_blocks_of_2_kib() {
 #[test]
 fn files_hold_what_the_model_says_with_blocks_of_4_kib() {
     model(4096, 32 << 10, "extents,^metadata_csum", 200..260);
+}
+
+#[test]
+fn files_in_clusters_of_16_and_64_kib_hold_what_the_model_says() {
+    model_with(1024, 16 << 10, &["-O", "bigalloc", "-C", "16384"], 500..520);
+    model_with(4096, 32 << 10, &["-O", "bigalloc", "-C", "16384"], 600..608);
+    model_with(4096, 32 << 10, &["-O", "bigalloc", "-C", "65536"], 700..712);
+    model_with(1024, 16 << 10, &["-O", "bigalloc", "-C", "2048"], 800..808);
 }
 
 #[test]

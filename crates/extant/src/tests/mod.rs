@@ -2,6 +2,7 @@
 
 mod acls;
 mod appenders;
+mod bigalloc;
 mod contexts;
 mod creators;
 mod damage;

@@ -32,14 +32,14 @@ fn create(volume: &Arc<Volume>, name: &str) -> InodeRef {
     volume.create(&root, name.as_bytes(), &new(NewKind::File)).unwrap()
 }
 
-/// Fills a disk but for free pieces of a few blocks each.
-fn leave_crumbs(volume: &Arc<Volume>, block_size: u64, random: &mut Random) {
+/// Fills a disk but for free pieces of a few blocks each, or clusters, of `unit` bytes.
+fn leave_crumbs(volume: &Arc<Volume>, unit: u64, random: &mut Random) {
     let root = volume.inode(InodeNumber::ROOT).unwrap();
     let files: Vec<_> = (0..200).map(|number| create(volume, &format!("fill{number}"))).collect();
     let mut is_full = false;
     while !is_full {
         for file in &files {
-            let content = vec![1; ((1 + random.below(3)) * block_size) as usize];
+            let content = vec![1; ((1 + random.below(3)) * unit) as usize];
             is_full |= volume.write_at(file, None, &content, true).is_err();
             volume.flush(file).unwrap();
         }
@@ -54,13 +54,13 @@ fn leave_crumbs(volume: &Arc<Volume>, block_size: u64, random: &mut Random) {
 
 impl Load {
     /// Without the reserved pool, so that each reservation must suffice alone.
-    fn new(device: &Arc<MemoryDevice>, block_size: u64, seed: u64, what: String) -> Self {
+    fn new(device: &Arc<MemoryDevice>, unit: u64, seed: u64, what: String) -> Self {
         let pages = Options { page_cache_bytes: Some(64 << 20), reserved_pool_max: 0, ..Options::default() };
         let options = Options { background: false, ..pages };
         let volume = Volume::mount(device.clone(), &options).unwrap().0;
         let mut random = Random::new(seed);
         let files = (0..FILES).map(|number| create(&volume, &format!("f{number}"))).collect();
-        leave_crumbs(&volume, block_size, &mut random);
+        leave_crumbs(&volume, unit, &mut random);
         let contents = vec![Vec::new(); FILES as usize];
         Self { volume, files, contents, random, counts: (0, 0), what }
     }
@@ -132,13 +132,20 @@ fn what_was_accepted_is_written_back_whole() {
     let count = std::env::var("EXTANT_NEARLY_FULL_SEEDS").map_or(6, |count| count.parse().expect("a count"));
     for seed in first..first + count {
         let block_size = [1024, 4096][seed as usize % 2];
-        let features = ["none", "inline_data"][seed as usize / 2 % 2];
+        let features = ["extent", "inline_data", "bigalloc"][seed as usize / 2 % 3];
         let what = format!("EXTANT_SEED={seed}: blocks of {block_size}, features {features}");
-        let block_argument = block_size.to_string();
-        let features = if features == "none" { "extent" } else { features };
-        let arguments = ["-b", &block_argument, "-J", "size=4", "-N", "512", "-O", features];
-        let device = Arc::new(format(&arguments, 16 << 10, &[]).0);
-        let mut load = Load::new(&device, block_size, seed, what);
+        let (block_argument, cluster_size) = (block_size.to_string(), 16 * block_size);
+        let clusters = cluster_size.to_string();
+        let mut arguments = vec!["-b", &block_argument, "-J", "size=4", "-N", "512", "-O", features];
+        let (unit, kilobytes) = match features {
+            "bigalloc" => {
+                arguments.extend(["-C", &clusters]);
+                (cluster_size, 12 * block_size as u32)
+            }
+            _ => (block_size, 16 << 10),
+        };
+        let device = Arc::new(format(&arguments, kilobytes, &[]).0);
+        let mut load = Load::new(&device, unit, seed, what);
         for step in 1..=600 {
             load.step();
             if step % 150 == 0 {

@@ -117,6 +117,29 @@ pub const INLINE: DiskKind = DiskKind {
     options: Some(&["-O", "inline_data,metadata_csum,64bit,^resize_inode", "-g", "2048"]),
 };
 
+/// Disks with clusters of 16 and of 64 KiB: extents of a file share them.
+pub const CLUSTERS: [DiskKind; 2] = [
+    DiskKind {
+        name: "1k-clusters-of-16k",
+        block_size: 1024,
+        size_mib: 12,
+        options: Some(&["-O", "bigalloc,metadata_csum,64bit,^resize_inode", "-C", "16384", "-g", "256"]),
+    },
+    DiskKind {
+        name: "4k-clusters-of-64k",
+        block_size: 4096,
+        size_mib: 24,
+        options: Some(&[
+            "-O",
+            "bigalloc,metadata_csum,64bit,orphan_file,^resize_inode",
+            "-C",
+            "65536",
+            "-g",
+            "256",
+        ]),
+    },
+];
+
 /// A disk that counts the usage of users, groups and projects. e2fsck does so too, for each image that it checks.
 pub const QUOTAS: DiskKind = DiskKind {
     name: "1k-quotas",
@@ -169,7 +192,7 @@ fn run(name: &str, arguments: &[&str]) -> (i32, String) {
 
 impl DiskKind {
     pub fn named(name: &str) -> Option<Self> {
-        KINDS.into_iter().chain([QUOTAS]).find(|kind| kind.name == name)
+        KINDS.into_iter().chain([QUOTAS]).chain(CLUSTERS).find(|kind| kind.name == name)
     }
 
     /// Whether there is a copy of the superblock, or no checksum of it: then it may be torn.

@@ -124,6 +124,19 @@ pub enum Op {
 }
 
 impl Op {
+    /// The operation on clusters of `ratio` blocks, if it is one that moves whole clusters only.
+    pub fn in_clusters(self, ratio: u64) -> Self {
+        match self {
+            Self::Collapse { file, block, len } => {
+                Self::Collapse { file, block: block * ratio, len: len * ratio }
+            }
+            Self::Insert { file, block, len } => {
+                Self::Insert { file, block: block * ratio, len: len * ratio }
+            }
+            other => other,
+        }
+    }
+
     /// Whether it makes, writes or attributes one of these.
     pub fn is_on(self, names: &[Name]) -> bool {
         match self {

@@ -4,7 +4,7 @@ use std::env;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::disk::{Checker, KINDS, QUOTAS, has_tools};
+use crate::disk::{CLUSTERS, Checker, KINDS, QUOTAS, has_tools};
 use crate::explore::{Base, Finding, Outcome, Plan, Scenario, explore, shrink};
 use crate::fault::Fault;
 use crate::generate::{
@@ -274,6 +274,27 @@ fn usage_survives_every_crash() {
         .collect();
     let plan = Plan { trees: 20, checked: 12, compared: 1 };
     println!("quotas: {}", explore_all("quotas", &scenarios, plan));
+}
+
+/// A cluster is free when no extent is in it, and a block of metadata is revoked when it is none.
+#[test]
+fn extents_that_share_clusters_survive_every_crash() {
+    if !has_tools() {
+        return;
+    }
+    for kind in CLUSTERS {
+        let base = Base::new(kind);
+        let scenarios: Vec<Scenario<'_>> = (0..8 * scale())
+            .map(|seed| {
+                let mut scenario = random_scenario(&base, seed, 5 + seed as usize % 36, 0);
+                scenario.ops.iter_mut().for_each(|op| *op = op.in_clusters(16));
+                let pages = if seed % 2 == 0 { pages(seed) } else { Pages::default() };
+                Scenario { pages, ..scenario }
+            })
+            .collect();
+        let plan = Plan { trees: 20, checked: 10, compared: 1 };
+        println!("{}: {}", kind.name, explore_all(kind.name, &scenarios, plan));
+    }
 }
 
 /// Attribute values in inodes of their own are deleted with the last entry that names them, at once or after the crash.

@@ -20,7 +20,7 @@ use std::process::Command;
 use listing::Listing;
 use ops::Random;
 
-const ROUNDS: u64 = 48;
+const ROUNDS: u64 = 54;
 const OPS_PER_TURN: usize = 60;
 /// Bytes of the engine's page cache, one per round of the same disk in turn.
 const PAGE_CACHES: [u64; 3] = [0, 16 << 20, 32 << 10];
@@ -43,6 +43,8 @@ const DISKS: &[&[&str]] = &[
     &["-b", "4096", "-I", "1024", "-N", "2048", "-O", "inline_data,^metadata_csum"],
     &["-b", "1024", "-O", "ea_inode"],
     &["-b", "4096", "-O", "ea_inode,^extent,^64bit,^metadata_csum,orphan_file"],
+    &["-b", "1024", "-O", "bigalloc", "-C", "16384"],
+    &["-b", "4096", "-O", "bigalloc,orphan_file", "-C", "65536"],
 ];
 
 /// A random set of mkfs options that Linux and the engine both write.
@@ -81,10 +83,16 @@ fn random_options(seed: u64) -> Vec<String> {
         _ => one_of(&["ea_inode", "^ea_inode"]),
     };
     let has_flex = !groups.contains("^flex_bg");
-    let features = [sums, maps, groups, journal, names, sizes, copies, inline, values].join(",");
+    let clusters = one_of(&["^bigalloc", "^bigalloc", "bigalloc"]);
+    let cluster_bytes = one_of(&["8192", "16384", "65536"]);
+    let has_clusters = clusters == "bigalloc";
+    let features = [sums, maps, groups, journal, names, sizes, copies, inline, values, clusters].join(",");
     let mut options = vec!["-b".to_owned(), block, "-I".to_owned(), inode, "-O".to_owned(), features];
+    if has_clusters {
+        options.extend(["-C".to_owned(), cluster_bytes]);
+    }
     match random.below(4) {
-        0 => options.extend(["-g", "4096"].map(str::to_owned)),
+        0 if !has_clusters => options.extend(["-g", "4096"].map(str::to_owned)),
         1 if has_flex => options.extend(["-G", "4"].map(str::to_owned)),
         2 => options.extend(["-N", "3000"].map(str::to_owned)),
         _ => {}

@@ -18,7 +18,8 @@ struct Case {
     inode_size: u16,
     features: &'static str,
     extended: &'static str,
-    /// `-G`, `-J size`, `-m`, `-N`.
+    /// `-C`, `-G`, `-J size`, `-m`, `-N`.
+    cluster: Option<u32>,
     flex: Option<u32>,
     journal: Option<u32>,
     reserved: Option<u8>,
@@ -32,6 +33,7 @@ const PLAIN: Case = Case {
     inode_size: 256,
     features: "",
     extended: "",
+    cluster: None,
     flex: None,
     journal: None,
     reserved: None,
@@ -61,6 +63,7 @@ impl Case {
             }
         };
         option("-O", (!self.features.is_empty()).then(|| self.features.to_owned()));
+        option("-C", self.cluster.map(|bytes| bytes.to_string()));
         option("-G", self.flex.map(|flex| flex.to_string()));
         option("-J", self.journal.map(|megabytes| format!("size={megabytes}")));
         option("-m", self.reserved.map(|percent| percent.to_string()));
@@ -73,6 +76,9 @@ impl Case {
         mkfs.block_size(self.block_size).inode_ratio(self.inode_ratio).inode_size(self.inode_size);
         mkfs.uuid_text(UUID).expect("a UUID").features(self.features).expect("features");
         mkfs.extended(self.extended).expect("extended options");
+        if let Some(bytes) = self.cluster {
+            mkfs.cluster_size(bytes);
+        }
         if let Some(flex) = self.flex {
             mkfs.groups_per_flex(flex);
         }
@@ -138,7 +144,30 @@ fn cases() -> Vec<Case> {
         Case { extended: "root_owner=7:8", ..PLAIN },
     ];
     cases.extend(feature_cases(with));
+    cases.extend(cluster_cases());
     cases
+}
+
+/// Disks with clusters of several blocks.
+fn cluster_cases() -> Vec<Case> {
+    let clusters =
+        |block_size, bytes, features| Case { block_size, bytes, features, inode_ratio: 65536, ..PLAIN };
+    let sized = |cluster, case| Case { cluster: Some(cluster), ..case };
+    vec![
+        Case { inode_ratio: 16384, ..clusters(4096, 256 * MIB, "bigalloc") },
+        clusters(1024, 64 * MIB, "bigalloc"),
+        sized(16 << 10, clusters(4096, GIB, "bigalloc")),
+        sized(16 << 10, clusters(1024, GIB + 5 * MIB + 1024, "bigalloc")),
+        Case { inode_ratio: 1 << 18, ..sized(64 << 10, clusters(4096, 20 * GIB + 300 * KIB, "bigalloc")) },
+        Case { inode_ratio: 1 << 20, ..sized(1 << 20, clusters(4096, 3 * GIB, "bigalloc")) },
+        sized(2 << 10, clusters(1024, 200 * MIB, "bigalloc")),
+        sized(4 << 10, clusters(1024, 500 * MIB, "bigalloc,^flex_bg")),
+        sized(8 << 10, clusters(4096, 3 * GIB, "bigalloc,^resize_inode,meta_bg")),
+        sized(8 << 10, clusters(1024, 900 * MIB, "bigalloc,^resize_inode,orphan_file,mmp")),
+        sized(8 << 10, clusters(4096, 3 * GIB, "bigalloc,sparse_super2,fast_commit")),
+        sized(64 << 10, clusters(4096, GIB, "bigalloc,^has_journal,^64bit,^metadata_csum")),
+        sized(64 << 10, clusters(4096, GIB, "bigalloc,quota,project")),
+    ]
 }
 
 fn feature_cases(with: impl Fn(&'static str) -> Case) -> Vec<Case> {
@@ -291,6 +320,8 @@ fn inodes_and_files_equal_those_of_mke2fs() {
         Case { bytes: 200 * GIB, ..PLAIN },
         Case { bytes: 3 * GIB, features: "fast_commit", ..PLAIN },
         Case { block_size: 1024, features: "^extent,^64bit", ..PLAIN },
+        Case { bytes: GIB, block_size: 1024, cluster: Some(4096), features: "bigalloc", ..PLAIN },
+        Case { cluster: Some(64 << 10), features: "bigalloc,orphan_file", ..PLAIN },
     ] {
         let (ours, theirs) = (Image::new(case.bytes), Image::new(case.bytes));
         case.builder().format(&ours.device()).expect("a file system");

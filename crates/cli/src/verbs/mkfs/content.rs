@@ -160,11 +160,20 @@ impl Content {
     /// Counts what it takes on a disk of this geometry.
     pub fn count(&mut self, geometry: &Geometry) -> Result<Room, Failure> {
         self.list().map_err(|error| named(&self.path, Failure::tree(&self.path, error)))?;
-        let format = DiskFormat { block_size: geometry.block_size, inode_size: geometry.inode_size.into() };
+        let format = DiskFormat {
+            block_size: geometry.block_size,
+            cluster_size: geometry.block_size * geometry.cluster_ratio,
+            inode_size: geometry.inode_size.into(),
+        };
+        let ratio = u64::from(geometry.cluster_ratio);
         let mut census = Census::new(format);
         let (mut verity_blocks, verity_files) = (0, self.ownership.verity_files.clone());
         let mut source = Adjust::new(self.source()?, |entry: &mut Entry| {
-            verity_blocks += verity_files.blocks_of(entry)?;
+            // One of them may be of the extent tree, and has a cluster of its own.
+            verity_blocks += match verity_files.blocks_of(entry)? {
+                0 => 0,
+                blocks => (blocks + ratio - 1).next_multiple_of(ratio),
+            };
             Ok(())
         });
         let counted = source.pour(&mut census, Extent::Entries);
