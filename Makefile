@@ -8,7 +8,7 @@ STATIC := RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --l
 
 # What the programs below call, as COMMAND:PACKAGE.
 BUILD_TOOLS := cc:gcc
-TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:libcap2-bin losetup:mount setpriv:util-linux nsenter:util-linux genext2fs:genext2fs setfiles:policycoreutils fsverity:fsverity tar:tar xz:xz-utils bzip2:bzip2 time:time mkfs.xfs:xfsprogs umoci:umoci skopeo:skopeo git:git jq:jq sfdisk:fdisk veritysetup:cryptsetup-bin
+TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:libcap2-bin losetup:mount setpriv:util-linux nsenter:util-linux genext2fs:genext2fs setfiles:policycoreutils fsverity:fsverity tar:tar xz:xz-utils bzip2:bzip2 time:time mkfs.xfs:xfsprogs umoci:umoci skopeo:skopeo git:git jq:jq sfdisk:fdisk veritysetup:cryptsetup-bin zsh:zsh man:man-db
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
@@ -240,6 +240,7 @@ demo: setup-test build lab
 install: setup-build
 	$(STATIC)
 	install -D -m 755 target/static/$(TARGET)/release/extant $(DESTDIR)$(PREFIX)/bin/extant
+	scripts/install-beside $(DESTDIR)$(PREFIX)/bin/extant $(DESTDIR)$(PREFIX)/share
 
 clean:
 	$(CARGO) clean

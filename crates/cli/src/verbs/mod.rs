@@ -3,6 +3,7 @@
 mod attributes;
 mod cat;
 mod check;
+mod completions;
 mod cp;
 mod df;
 mod diff;
@@ -15,6 +16,7 @@ mod frag;
 mod import;
 mod info;
 mod ls;
+mod manuals;
 mod mkfs;
 mod mount;
 mod names;
@@ -98,6 +100,8 @@ enum Verb {
     Trim(trim::Trim),
     Bench(exec_sibling::Bench),
     Lab(exec_sibling::Lab),
+    Completions(completions::Completions),
+    Manuals(manuals::Manuals),
 }
 
 /// Does what the command line says.
@@ -171,6 +175,8 @@ impl Verb {
             Self::Trim(verb) => verb.run(),
             Self::Bench(verb) => verb.run(),
             Self::Lab(verb) => verb.run(),
+            Self::Completions(verb) => verb.run(),
+            Self::Manuals(verb) => verb.run(),
         }
     }
 }

@@ -12,6 +12,7 @@ mod fs_verity;
 mod gnu_cp;
 mod hostile;
 mod images;
+mod installed;
 mod journal;
 mod labels;
 mod memory;

@@ -12,7 +12,7 @@ const MARK: &str = "<!-- extant VERB --help -->\n";
 const LEFT_OUT: [&str; 3] = ["bench", "lab", "help"];
 
 /// The verbs that `extant --help` lists, in its order.
-fn verbs(help: &str) -> Vec<&str> {
+pub fn verbs(help: &str) -> Vec<&str> {
     let lines =
         help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
     let verbs = lines.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
