@@ -20,12 +20,13 @@ const DAY_S: u32 = 86_400;
 /// Change what a file system was made with
 ///
 /// The letters are those of tune2fs. A dirty journal is replayed first. A crash leaves the disk as it was or as it is to
-/// be. A new UUID changes the superblock alone on disks with metadata_csum_seed (-O); on others it changes every
-/// checksum, and a crash may leave the disk without checksums: any further tune then completes that.
+/// be, or with a log from which `e2fsck -p` and every command of Extant make it so. A new UUID changes the superblock
+/// alone on disks with metadata_csum_seed (-O); on others it changes every checksum, and a crash may leave the disk
+/// without checksums: any further tune then completes that.
 #[derive(Args)]
 #[command(
     disable_help_flag = true,
-    after_help = "Examples:\n  extant tune -L root -U random disk.img\n  extant tune -m 0 -e remount-ro disk.img\n  extant tune -c 0 -i 6m -o acl,^user_xattr disk.img\n  extant tune -O metadata_csum_seed disk.img\n  extant tune -O ^metadata_csum --partition 2 disk.img"
+    after_help = "Examples:\n  extant tune -L root -U random disk.img\n  extant tune -m 0 -e remount-ro disk.img\n  extant tune -c 0 -i 6m -o acl,^user_xattr disk.img\n  extant tune -O metadata_csum_seed disk.img\n  extant tune -O ^metadata_csum --partition 2 disk.img\n  extant tune -J size=64 -O orphan_file disk.img"
 )]
 pub struct Tune {
     /// Print help
@@ -67,7 +68,13 @@ pub struct Tune {
     /// Features to turn on, and after ^ off
     #[arg(short = 'O', value_name = "FEATURES")]
     features: Vec<String>,
-    /// stride=, stripe_width=, hash_alg=, mount_opts=, test_fs, ^test_fs
+    /// Give the disk a journal, as -O has_journal does
+    #[arg(short = 'j')]
+    has_journal: bool,
+    /// The journal's size: size=MEGABYTES, fast_commit_size=KILOBYTES; a disk without a journal gets one
+    #[arg(short = 'J', value_name = "OPTIONS")]
+    journal: Vec<String>,
+    /// stride=, stripe_width=, hash_alg=, mount_opts=, mmp_update_interval=, orphan_file_size=, test_fs, ^test_fs
     #[arg(short = 'E', value_name = "OPTIONS")]
     extended: Vec<String>,
     /// Write one JSON document
@@ -114,7 +121,7 @@ impl Tune {
             output::note(&format!("{place}: replayed the journal: {} blocks", tuned.mounted.replayed_blocks));
         }
         if tuned.has_completed {
-            output::note(&format!("{place}: completed a change of checksums that was interrupted"));
+            output::note(&format!("{place}: completed a change that was interrupted"));
         }
         let mut output = Output::new();
         if self.json {
@@ -193,6 +200,12 @@ impl Tune {
         }
         for words in &self.features {
             builder.features(words)?;
+        }
+        if self.has_journal {
+            builder.features("has_journal")?;
+        }
+        for words in &self.journal {
+            builder.journal(words)?;
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ const JOURNAL_BLOCKS_MIN: u32 = 1024;
 const JOURNAL_BLOCKS_MAX: u32 = 10_240_000;
 /// lost+found is made of whole blocks up to this size, so that `e2fsck` need not allocate.
 const LOST_FOUND_BYTES: u32 = 16 << 10;
-const ORPHAN_FILE_BLOCKS: (u64, u64) = (32, 512);
+pub(crate) const ORPHAN_FILE_BLOCKS: (u64, u64) = (32, 512);
 
 /// Where a file's blocks are.
 #[derive(Clone, Debug)]

@@ -203,25 +203,12 @@ impl<'a> Contents<'a> {
         else {
             return;
         };
-        let superblock = jbd2::Superblock {
-            s_blocksize: layout.geometry.block_size,
-            s_maxlen: journal.len() as u32,
-            s_first: 1,
-            s_sequence: extant_ondisk::TransactionId(1),
-            s_start: 0,
-            s_errno: 0,
-            s_feature_compat: jbd2::Compat::empty(),
-            s_feature_incompat: jbd2::Incompat::empty(),
-            s_feature_ro_compat: 0,
-            s_uuid: layout.identity.uuid,
-            s_nr_users: 1,
-            s_checksum_type: 0,
-            s_num_fc_blks: match layout.superblock.compat().contains(CompatFeatures::FAST_COMMIT) {
-                true => default_fast_commit_blocks(layout.geometry.blocks_count),
-                false => 0,
-            },
-            s_head: 0,
+        let area = match layout.superblock.compat().contains(CompatFeatures::FAST_COMMIT) {
+            true => default_fast_commit_blocks(layout.geometry.blocks_count),
+            false => 0,
         };
+        let superblock =
+            empty_log(layout.geometry.block_size, journal.len() as u32, layout.identity.uuid, area);
         superblock.write(self.block(first));
     }
 
@@ -267,5 +254,30 @@ impl<'a> Contents<'a> {
                 self.blocks.insert(*block, bytes);
             }
         }
+    }
+}
+
+/// The superblock of an empty log of `len` blocks, of which the last ones are for fast commits.
+pub(crate) fn empty_log(
+    block_size: u32,
+    len: u32,
+    uuid: [u8; 16],
+    fast_commit_blocks: u32,
+) -> jbd2::Superblock {
+    jbd2::Superblock {
+        s_blocksize: block_size,
+        s_maxlen: len,
+        s_first: 1,
+        s_sequence: extant_ondisk::TransactionId(1),
+        s_start: 0,
+        s_errno: 0,
+        s_feature_compat: jbd2::Compat::empty(),
+        s_feature_incompat: jbd2::Incompat::empty(),
+        s_feature_ro_compat: 0,
+        s_uuid: uuid,
+        s_nr_users: 1,
+        s_checksum_type: 0,
+        s_num_fc_blks: fast_commit_blocks,
+        s_head: 0,
     }
 }

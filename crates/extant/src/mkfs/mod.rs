@@ -26,7 +26,10 @@ use extant_block::BlockDevice;
 use extant_rt::WallClock;
 
 pub use error::{Error, Result};
+pub(crate) use files::ORPHAN_FILE_BLOCKS;
+pub(crate) use inodes::empty_log;
 pub use layout::Layout;
+pub(crate) use sizes::{default_fast_commit_blocks, default_journal_blocks};
 pub(crate) use space::Space;
 pub(crate) use tables::place_from;
 

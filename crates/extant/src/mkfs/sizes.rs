@@ -74,7 +74,7 @@ pub(super) fn superblock(
 }
 
 /// The journal that a disk of so many blocks gets; 0 if it is too small for one (`ext2fs_default_journal_size`).
-pub(super) fn default_journal_blocks(blocks: u64) -> u32 {
+pub(crate) fn default_journal_blocks(blocks: u64) -> u32 {
     const K: u64 = 1024;
     match blocks {
         0..2048 => 0,
@@ -90,7 +90,7 @@ pub(super) fn default_journal_blocks(blocks: u64) -> u32 {
 }
 
 /// The fast-commit area that the journal of a disk of so many blocks gets behind it (`EXT2_JOURNAL_TO_FC_BLKS_RATIO`).
-pub(super) fn default_fast_commit_blocks(blocks: u64) -> u32 {
+pub(crate) fn default_fast_commit_blocks(blocks: u64) -> u32 {
     default_journal_blocks(blocks) / 64
 }
 

@@ -12,7 +12,7 @@ use extant_ondisk::{
 };
 use extant_rt::Arc;
 
-use super::Mounted;
+use super::{Mounted, staged_log};
 use crate::error::{Error, Location, Result};
 use crate::mapping::BlockMap;
 use crate::metadata::SbInfo;
@@ -21,13 +21,14 @@ use crate::metadata::commit::superblock_location;
 /// Where the log's blocks are, if the file system has a journal.
 pub(crate) fn find_log(map: &BlockMap) -> Result<Option<LogMap>> {
     let location = Location::of(Structure::Journal);
-    let number = {
-        let superblock = map.superblock.lock();
-        if !superblock.compat().contains(CompatFeatures::HAS_JOURNAL) {
-            return Ok(None);
-        }
-        InodeNumber(superblock.s_journal_inum())
-    };
+    let superblock = map.superblock.lock().clone();
+    if !superblock.compat().contains(CompatFeatures::HAS_JOURNAL) {
+        return Ok(None);
+    }
+    if staged_log::is_named(&superblock) {
+        return staged_log::find(map, &superblock).map(Some);
+    }
+    let number = InodeNumber(superblock.s_journal_inum());
     if number.0 == 0 {
         return Err(Error::Unsupported("a journal on another device"));
     }
@@ -71,6 +72,11 @@ pub(super) fn recover(
     let fast_commits = std::mem::take(&mut found.fast_commit_records);
     if read_only {
         return Ok(Recovered { blocks: found.blocks, fast_commits });
+    }
+    if staged_log::is_named(&sbi.superblock.lock()) {
+        // It names the log until everything else is in place.
+        let (superblock, _) = superblock_location(sbi.geometry.block_size);
+        found.write_first(&*sbi.device, |block| block != superblock)?;
     }
     let replayed = replayed_geometry(sbi.geometry.block_size, &found.blocks);
     if let Some(grown) = replayed.filter(|replayed| replayed.group_count != sbi.geometry.group_count) {

@@ -9,6 +9,7 @@ pub(crate) mod features;
 mod load_journal;
 pub(crate) mod mmp;
 mod options;
+pub(crate) mod staged_log;
 mod superblock_recovery;
 
 use std::collections::BTreeMap;
@@ -194,6 +195,21 @@ impl Volume {
         Ok(Self { lower, mmp_guard })
     }
 
+    /// Completes a change whose log lies in free blocks ([`staged_log`]), if the disk has one.
+    ///
+    /// # Errors
+    /// `Corrupt`; `Io`. The log is there to be replayed again.
+    pub(crate) fn complete_staged(device: &Arc<dyn BlockDevice>) -> Result<bool> {
+        let superblock = read_superblock(&**device)?;
+        let is_staged =
+            superblock.compat().contains(CompatFeatures::HAS_JOURNAL) && staged_log::is_named(&superblock);
+        if is_staged {
+            check_features(&superblock, false)?;
+            RecoveredMap::read(device.clone(), superblock, &Options::default(), &mut Mounted::default())?;
+        }
+        Ok(is_staged)
+    }
+
     /// How long mounting for writing would wait to see whether another host uses the disk.
     ///
     /// # Errors
@@ -358,7 +374,8 @@ impl RecoveredMap {
         mounted: &mut Mounted,
     ) -> Result<Self> {
         let mut map = BlockMap::new(read_sb_info(device.clone(), superblock, BTreeMap::new(), options)?);
-        let log = find_log(&map)?;
+        let mut log = find_log(&map)?;
+        let is_staged = log.is_some() && staged_log::is_named(&map.superblock.lock());
         let recovered = match &log {
             Some(log) if !options.no_recovery => recover(&map, log, options.read_only, mounted)?,
             _ => Recovered::default(),
@@ -374,6 +391,13 @@ impl RecoveredMap {
                 None => read_superblock(&*device)?,
             };
             map = BlockMap::new(read_sb_info(device, superblock, replayed, options)?);
+        }
+        if is_staged && !options.no_recovery {
+            if staged_log::is_named(&map.superblock.lock()) {
+                let location = Location::of(Structure::Journal).inode(staged_log::STAGED_LOG);
+                return Err(location.corrupt("a change that was under way is not in its log"));
+            }
+            log = find_log(&map)?;
         }
         Ok(Self { map, log, fast_commits })
     }

@@ -5,6 +5,7 @@ use extant_ondisk::{
     Checksums, Geometry, GroupDescriptor, GroupNumber, IncompatFeatures, State, Structure, Superblock,
 };
 
+use super::groups::Groups;
 use crate::error::{Location, Result};
 
 /// Writes the copies of the superblock. They do not claim to be valid: who uses one has to check the disk.
@@ -21,6 +22,13 @@ pub(super) fn write(device: &dyn BlockDevice, superblock: &Superblock) -> Result
         written.map_err(|e| location.group(group).block(block).io(e))?;
     }
     device.flush().map_err(|e| location.io(e))
+}
+
+/// Writes the copies of the descriptors as the first ones are.
+pub(super) fn copy_descriptors(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
+    let geometry = Geometry::new(superblock).map_err(|e| Location::of(Structure::Superblock).format(e))?;
+    let groups = Groups::read(device, &geometry, &Checksums::new(superblock))?;
+    write_descriptors(device, superblock, &geometry, &groups.descriptors)
 }
 
 /// Writes the copies of the descriptors, with the checksums that `superblock` asks for.

@@ -29,39 +29,50 @@ pub(super) fn edit(superblock: &mut Superblock, word: &str) -> Result<()> {
     RoCompatFeatures::by_name(name).map_or(Ok(()), |feature| edit_ro_compat(superblock, feature, on))
 }
 
+/// Refuses features that do not go together.
+///
+/// # Errors
+/// `Unsupported`.
+pub(super) fn check(superblock: &Superblock) -> Result<()> {
+    let (compat, incompat) = (superblock.compat(), superblock.incompat());
+    if incompat.contains(IncompatFeatures::BIT64) && !incompat.contains(IncompatFeatures::EXTENTS) {
+        return Err(Error::Unsupported(
+            "64bit without extents, which have the block numbers; `-O extent,64bit` turns both on",
+        ));
+    }
+    if compat.contains(CompatFeatures::HAS_JOURNAL) {
+        return Ok(());
+    }
+    if compat.contains(CompatFeatures::FAST_COMMIT) {
+        return Err(Error::Unsupported(
+            "fast_commit without a journal; `-O has_journal,fast_commit` makes one",
+        ));
+    }
+    if compat.contains(CompatFeatures::ORPHAN_FILE) {
+        return Err(Error::Unsupported(
+            "orphan_file without a journal; turn both on (`-O has_journal,orphan_file`) or off (`-O ^orphan_file,^has_journal`)",
+        ));
+    }
+    Ok(())
+}
+
 fn edit_compat(superblock: &mut Superblock, feature: CompatFeatures, on: bool) -> Result<()> {
     let mut compat = superblock.compat();
     if compat.contains(feature) == on {
         return Ok(());
     }
-    let has_journal = compat.contains(CompatFeatures::HAS_JOURNAL);
     match (feature, on) {
-        (CompatFeatures::FAST_COMMIT, true) if !has_journal => {
-            return Err(Error::Unsupported("fast_commit without a journal"));
-        }
-        (CompatFeatures::FAST_COMMIT, _)
-        | (CompatFeatures::EXT_ATTR | CompatFeatures::STABLE_INODES, true) => {}
+        (CompatFeatures::FAST_COMMIT | CompatFeatures::ORPHAN_FILE, _)
+        | (CompatFeatures::EXT_ATTR | CompatFeatures::STABLE_INODES | CompatFeatures::HAS_JOURNAL, true)
+        | (CompatFeatures::DIR_INDEX, false) => {}
+        // They are of no use without.
+        (CompatFeatures::HAS_JOURNAL, false) => compat -= CompatFeatures::FAST_COMMIT,
         (CompatFeatures::DIR_INDEX, true) => {
             if superblock.s_hash_seed() == [0; 4] {
                 return Err(Error::Unsupported(
                     "dir_index on a disk without a hash seed; `tune2fs -O dir_index` makes one",
                 ));
             }
-        }
-        (CompatFeatures::DIR_INDEX, false) => {
-            return Err(Error::Unsupported(
-                "turning dir_index off; `tune2fs -O ^dir_index` and then `e2fsck -fD` do it",
-            ));
-        }
-        (CompatFeatures::HAS_JOURNAL, _) => {
-            return Err(Error::Unsupported(
-                "adding or removing a journal; `tune2fs -j` and `tune2fs -O ^has_journal` do it",
-            ));
-        }
-        (CompatFeatures::ORPHAN_FILE, _) => {
-            return Err(Error::Unsupported(
-                "adding or removing an orphan file; `tune2fs -O orphan_file` of e2fsprogs 1.47 does it",
-            ));
         }
         _ => {
             return Err(Error::Unsupported(
@@ -89,20 +100,8 @@ fn edit_incompat(superblock: &mut Superblock, feature: IncompatFeatures, on: boo
             superblock.set_s_checksum_seed(superblock.checksum_seed());
         }
         (IncompatFeatures::CSUM_SEED, false) => superblock.set_s_checksum_seed(0),
-        (IncompatFeatures::LARGEDIR, true) => {}
-        (IncompatFeatures::BIT64, _) => {
-            return Err(Error::Unsupported(
-                "changing 64bit, which moves the descriptors; `resize2fs -b` and `resize2fs -s` do it",
-            ));
-        }
-        (IncompatFeatures::LARGEDIR, false) => {
-            return Err(Error::Unsupported(
-                "turning large_dir off: directories may need it; copy the disk to one without",
-            ));
-        }
-        (IncompatFeatures::MMP, _) => {
-            return Err(Error::Unsupported("changing mmp; `tune2fs -O mmp` and `tune2fs -O ^mmp` do it"));
-        }
+        (IncompatFeatures::LARGEDIR | IncompatFeatures::BIT64 | IncompatFeatures::MMP, _)
+        | (IncompatFeatures::EXTENTS, true) => {}
         _ => {
             return Err(Error::Unsupported(
                 "changing this feature in place; make the disk anew with `mkfs -O` and copy",
@@ -145,13 +144,9 @@ fn edit_ro_compat(superblock: &mut Superblock, feature: RoCompatFeatures, on: bo
             superblock.set_s_want_extra_isize(EXTRA_ISIZE);
             superblock.set_s_min_extra_isize(EXTRA_ISIZE);
         }
-        (
-            RoCompatFeatures::LARGE_FILE
-            | RoCompatFeatures::HUGE_FILE
-            | RoCompatFeatures::DIR_NLINK
-            | RoCompatFeatures::VERITY,
-            true,
-        ) => {}
+        (RoCompatFeatures::LARGE_FILE | RoCompatFeatures::HUGE_FILE | RoCompatFeatures::DIR_NLINK, _)
+        | (RoCompatFeatures::VERITY | RoCompatFeatures::SPARSE_SUPER, true)
+        | (RoCompatFeatures::EXTRA_ISIZE, false) => {}
         (RoCompatFeatures::PROJECT, true) if superblock.inode_size() < 256 => {
             return Err(Error::Unsupported(
                 "project with inodes of 128 bytes; make the disk anew with `mkfs -I 256` and copy",
@@ -164,9 +159,9 @@ fn edit_ro_compat(superblock: &mut Superblock, feature: RoCompatFeatures, on: bo
         }
         // With their quota files.
         (RoCompatFeatures::PROJECT | RoCompatFeatures::QUOTA, _) => {}
-        (RoCompatFeatures::SPARSE_SUPER, _) => {
+        (RoCompatFeatures::SPARSE_SUPER, false) => {
             return Err(Error::Unsupported(
-                "changing sparse_super, which frees blocks; `tune2fs -O sparse_super` and `e2fsck -f` do it",
+                "turning sparse_super off, which needs blocks in every group; make the disk anew with `mkfs -O ^sparse_super` and copy",
             ));
         }
         _ => {

@@ -132,29 +132,52 @@ impl<'d> Groups<'d> {
         self.write(checksums)
     }
 
-    /// Gives the bitmaps other checksums, in the descriptors: how many.
+    /// Gives the bitmaps that were written other checksums, in the descriptors: how many.
     pub(super) fn sum_bitmaps(&mut self, checksums: &Checksums) -> Result<u64> {
         if !checksums.has_metadata_checksums() {
             return Ok(0);
         }
         let mut bytes = vec![0; self.geometry.block_size as usize];
         let mut descriptors = self.descriptors.clone();
+        let mut summed = 0;
         for (group, descriptor) in self.numbers().zip(&mut descriptors) {
-            self.read_block(
-                descriptor.block_bitmap(),
-                &mut bytes,
-                Location::of(Structure::BlockBitmap).group(group),
-            )?;
-            checksums.update_block_bitmap(descriptor, &bytes);
-            self.read_block(
-                descriptor.inode_bitmap(),
-                &mut bytes,
-                Location::of(Structure::InodeBitmap).group(group),
-            )?;
-            checksums.update_inode_bitmap(descriptor, &bytes);
+            if !descriptor.flags().contains(GroupFlags::BLOCK_UNINIT) {
+                let location = Location::of(Structure::BlockBitmap).group(group);
+                self.read_block(descriptor.block_bitmap(), &mut bytes, location)?;
+                checksums.update_block_bitmap(descriptor, &bytes);
+                summed += 1;
+            }
+            if !descriptor.flags().contains(GroupFlags::INODE_UNINIT) {
+                let location = Location::of(Structure::InodeBitmap).group(group);
+                self.read_block(descriptor.inode_bitmap(), &mut bytes, location)?;
+                checksums.update_inode_bitmap(descriptor, &bytes);
+                summed += 1;
+            }
         }
         self.descriptors = descriptors;
-        Ok(2 * self.descriptors.len() as u64)
+        Ok(summed)
+    }
+
+    /// The same descriptors in another layout.
+    pub(super) fn in_layout(self, geometry: Geometry) -> Self {
+        Self { geometry, ..self }
+    }
+
+    /// Writes the whole table, with checksums and zeroes behind the last descriptor.
+    pub(super) fn write_table(&mut self, checksums: &Checksums) -> Result<()> {
+        let block_bytes = self.geometry.block_size as usize;
+        let mut bytes = vec![0; self.geometry.descriptor_block_count() as usize * block_bytes];
+        let location = Location::of(Structure::GroupDescriptor);
+        for (group, descriptor) in self.numbers().zip(&mut self.descriptors) {
+            let (index, offset) = self.geometry.descriptor_index(group);
+            descriptor.update_checksum(checksums, group);
+            let into = bytes.get_mut(index as usize * block_bytes + offset as usize..).unwrap_or_default();
+            descriptor.write(into).map_err(|e| location.group(group).format(e))?;
+        }
+        for (index, bytes) in (0..).zip(bytes.chunks_exact(block_bytes)) {
+            self.write_block(self.geometry.descriptor_block(index), bytes, location)?;
+        }
+        Ok(())
     }
 
     /// Has the descriptors say again what was never written, as those `before` did.

@@ -1,22 +1,35 @@
 //! Changing what a file system was made with: the builder [`Tune`].
 //!
-//! Fields of the superblock change in one transaction. What changes checksums goes through [`switch`], which is atomic too. Copies of the
-//! superblock and the descriptors follow, for they count only where the first are lost.
+//! Fields of the superblock change in one transaction. What changes the journal, the file system's own files or the layout is [`staged`],
+//! and takes effect at once. What changes checksums goes through [`switch`], which is atomic too. Copies of the superblock and the
+//! descriptors follow, for they count only where the first are lost.
 //!
-//! Leaves out: sizes (`resize`); features that need an inode or blocks, refused by name with what to do.
+//! Leaves out: sizes (`resize`); features that content depends on, refused by name with what to do.
 //!
 //! Source: `misc/tune2fs.c` of e2fsprogs. Tests: `tests/tune/`, against `tune2fs`, `dumpe2fs`, `e2fsck` and the kernel.
 
 mod backups;
+mod extended;
 mod features;
+mod free_space;
 mod groups;
+mod in_use;
+mod journal;
+mod layout;
+mod linear;
+mod mmp;
 mod mount_options;
+mod one_transaction;
+mod orphan_file;
+mod own_file;
 mod quotas;
+mod staged;
+mod steps;
 mod summed;
 mod switch;
 
 use extant_block::BlockDevice;
-use extant_ondisk::{ChecksumKind, Checksums, CompatFeatures, IncompatFeatures, SuperFlags, Superblock};
+use extant_ondisk::{ChecksumKind, Checksums, CompatFeatures, IncompatFeatures, Superblock};
 use extant_rt::{Arc, WallClock};
 
 use crate::error::{Error, Result};
@@ -24,6 +37,8 @@ use crate::metadata::update::Credits;
 use crate::mkfs;
 use crate::mount::{Mounted, Options, Volume, read_superblock};
 
+use extended::{padded, parse_bytes, set_extended};
+use steps::{Sizes, Steps};
 use switch::Switch;
 
 /// How a file system goes on after an error in its metadata.
@@ -68,6 +83,7 @@ pub struct Tune {
     default_mount_options: Vec<String>,
     extended: Vec<(String, String)>,
     features: Vec<String>,
+    sizes: Sizes,
     clock: WallClock,
 }
 
@@ -111,6 +127,7 @@ impl Tune {
             default_mount_options: Vec::new(),
             extended: Vec::new(),
             features: Vec::new(),
+            sizes: Sizes::default(),
             clock: WallClock::System,
         }
     }
@@ -214,14 +231,18 @@ impl Tune {
         Ok(self)
     }
 
-    /// Extended options separated by commas: `stride=N`, `stripe_width=N` (blocks), `hash_alg=NAME`, `mount_opts=TEXT`, `test_fs`,
-    /// `^test_fs`. (`-E`)
+    /// Extended options separated by commas: `stride=N`, `stripe_width=N` (blocks), `hash_alg=NAME`, `mount_opts=TEXT`,
+    /// `mmp_update_interval=SECONDS`, `orphan_file_size=BYTES`, `test_fs`, `^test_fs`. (`-E`)
     ///
     /// # Errors
     /// `InvalidArgument` for an unknown word or value.
     pub fn extended(&mut self, words: &str) -> Result<&mut Self> {
         for word in words.split(',').filter(|word| !word.is_empty()) {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
+            if name == "orphan_file_size" {
+                self.sizes.orphan_file_bytes = Some(parse_bytes(value)?);
+                continue;
+            }
             set_extended(&mut Superblock::new_zeroed(), name, value)?;
             self.extended.push((name.to_owned(), value.to_owned()));
         }
@@ -239,6 +260,19 @@ impl Tune {
             }
             self.features.push(word.to_owned());
         }
+        Ok(self)
+    }
+
+    /// The journal's size in the words of `tune2fs`, separated by commas: `size=MEGABYTES`, `fast_commit_size=KILOBYTES`. A disk
+    /// without a journal gets one. (`-J`)
+    ///
+    /// # Errors
+    /// `InvalidArgument` for an unknown word; `Unsupported` for `device` and `location`.
+    pub fn journal(&mut self, words: &str) -> Result<&mut Self> {
+        words
+            .split(',')
+            .filter(|word| !word.is_empty())
+            .try_for_each(|word| self.sizes.journal.edit(word))?;
         Ok(self)
     }
 
@@ -271,7 +305,8 @@ impl Tune {
         let has_check =
             mounts.is_some() || mounts_max.is_some() || check_interval_s.is_some() || check_time_s.is_some();
         let has_words = [&self.default_mount_options, &self.features].iter().any(|words| !words.is_empty());
-        !(has_field || has_check || has_words || !self.extended.is_empty())
+        let has_sizes = !self.sizes.journal.is_empty() || self.sizes.orphan_file_bytes.is_some();
+        !(has_field || has_check || has_words || has_sizes || !self.extended.is_empty())
     }
 
     /// Changes the file system on `device`: replays its journal, and leaves it clean. A crash at any point leaves it as it was or as it is
@@ -281,45 +316,63 @@ impl Tune {
     /// Those of mounting for writing; `Unsupported` and `InvalidArgument` for what this disk does not allow, before anything changes;
     /// `Corrupt` where a checksum is wrong that is to be rewritten, before any is; `Io`.
     pub fn apply(&self, device: Arc<dyn BlockDevice>) -> Result<Tuned> {
+        let is_completed = Volume::complete_staged(&device)?;
         let found = read_superblock(&*device)?;
         // Says what the disk does not allow before anything is written.
-        self.target(&found)?;
+        Steps::between(&found, &self.target(&found)?, self.sizes)?;
         let options =
             Options { background: false, page_cache_bytes: Some(0), clock: self.clock, ..Options::default() };
         let (volume, mounted) = Volume::mount(device.clone(), &options)?;
         let before = volume.superblock.lock().clone();
         let target = self.target(&before)?;
-        let changed =
-            quotas::change(&volume, target.ro_compat()).and_then(|()| self.change_fields(&volume, &found));
+        let steps = Steps::between(&before, &target, self.sizes)?;
+        let changed = in_use::check(&*device, &volume, &target)
+            .and_then(|()| quotas::change(&volume, target.ro_compat()))
+            .and_then(|()| self.change_fields(&volume, &found, &steps));
         volume.unmount().and(changed)?;
+        if !steps.is_empty() {
+            steps.take(&device, &options)?;
+        }
         let after = read_superblock(&*device)?;
-        let mut tuned = Tuned { mounted, has_completed: switch::is_interrupted(&before), ..Tuned::default() };
+        let has_completed = is_completed || switch::is_interrupted(&before);
+        let mut tuned = Tuned { mounted, has_completed, ..Tuned::default() };
         let target = self.target(&after)?;
         if changes_checksums(&after, &target) {
             tuned.checksums_rewritten = Switch::new(device.clone(), after, target, &options)?.run()?;
         } else {
+            if is_completed || !steps.is_empty() {
+                backups::copy_descriptors(&*device, &after)?;
+            }
             backups::write(&*device, &after)?;
         }
         Ok(tuned)
     }
 
     /// Changes what needs no other checksums, in one transaction. Mounting for this is no mount that counts.
-    fn change_fields(&self, volume: &Volume, found: &Superblock) -> Result<()> {
+    fn change_fields(&self, volume: &Volume, found: &Superblock, steps: &Steps) -> Result<()> {
         let before = volume.superblock.lock().clone();
         let target = self.target(&before)?;
         let is_switch = changes_checksums(&before, &target);
+        let with_journal = match steps.has_fast_commit_step() {
+            true => CompatFeatures::FAST_COMMIT,
+            false => CompatFeatures::empty(),
+        };
+        // Those come later, and the log's state is the log's.
+        let (compat, incompat, ro_compat) = (
+            (steps::COMPAT - (target.compat() & CompatFeatures::DIR_INDEX)) | with_journal,
+            steps::INCOMPAT | IncompatFeatures::RECOVER,
+            steps::RO_COMPAT,
+        );
         let mut update = volume.begin(Credits::new(0, 0))?;
         update.modify_superblock(|superblock| {
             superblock.set_s_mnt_count(found.s_mnt_count());
             superblock.set_mount_time(found.mount_time());
             let changed = self.set_fields(superblock);
             if !is_switch {
-                superblock.set_incompat(
-                    (target.incompat() - IncompatFeatures::RECOVER)
-                        | (superblock.incompat() & IncompatFeatures::RECOVER),
-                );
-                superblock.set_compat(target.compat());
-                superblock.set_ro_compat(target.ro_compat());
+                superblock.set_incompat((target.incompat() - incompat) | (superblock.incompat() & incompat));
+                superblock.set_compat((target.compat() - compat) | (superblock.compat() & compat));
+                superblock
+                    .set_ro_compat((target.ro_compat() - ro_compat) | (superblock.ro_compat() & ro_compat));
                 superblock.set_s_uuid(target.s_uuid());
                 superblock.set_s_checksum_seed(target.s_checksum_seed());
                 superblock.set_s_checksum_type(target.s_checksum_type());
@@ -338,6 +391,10 @@ impl Tune {
         for word in &self.features {
             features::edit(&mut target, word)?;
         }
+        if !self.sizes.journal.is_empty() {
+            features::edit(&mut target, "has_journal")?;
+        }
+        features::check(&target)?;
         if let Some(uuid) = self.uuid.filter(|uuid| *uuid != from.s_uuid()) {
             if from.compat().contains(CompatFeatures::STABLE_INODES) {
                 return Err(Error::Unsupported(
@@ -353,7 +410,7 @@ impl Tune {
             ));
         }
         if changes_checksums(from, &target) {
-            switch::check(from)?;
+            switch::check(from, &target)?;
         }
         Ok(target)
     }
@@ -413,43 +470,4 @@ fn changes_checksums(from: &Superblock, to: &Superblock) -> bool {
     let (from, to) = (Checksums::new(from), Checksums::new(to));
     let is_without = from.kind == ChecksumKind::None && to.kind == ChecksumKind::None;
     !is_without && (from.kind, from.seed) != (to.kind, to.seed)
-}
-
-fn set_extended(superblock: &mut Superblock, name: &str, value: &str) -> Result<()> {
-    let number = || {
-        value
-            .parse::<u32>()
-            .map_err(|_| Error::InvalidArgument("stride and stripe_width are numbers of blocks"))
-    };
-    match name {
-        "stride" => {
-            let blocks = u16::try_from(number()?);
-            superblock.set_s_raid_stride(
-                blocks.map_err(|_| Error::InvalidArgument("a stride has 65535 blocks at most"))?,
-            );
-        }
-        "stripe_width" | "stripe-width" => superblock.set_s_raid_stripe_width(number()?),
-        "hash_alg" => {
-            let version = ["legacy", "half_md4", "tea"].iter().position(|known| *known == value);
-            let version = version.ok_or(Error::InvalidArgument("hash_alg is legacy, half_md4 or tea"))?;
-            superblock.set_s_def_hash_version(version as u8);
-        }
-        "mount_opts" => {
-            superblock.set_s_mount_opts(padded(value.as_bytes(), "mount_opts has 64 bytes at most")?)
-        }
-        "test_fs" => superblock.set_flags(superblock.flags() | SuperFlags::TEST_FILESYS),
-        "^test_fs" => superblock.set_flags(superblock.flags() - SuperFlags::TEST_FILESYS),
-        _ => {
-            return Err(Error::InvalidArgument(
-                "unknown extended option; there are stride, stripe_width, hash_alg, mount_opts, test_fs and ^test_fs",
-            ));
-        }
-    }
-    Ok(())
-}
-
-fn padded<const N: usize>(text: &[u8], too_long: &'static str) -> Result<[u8; N]> {
-    let mut field = [0; N];
-    field.get_mut(..text.len()).ok_or(Error::InvalidArgument(too_long))?.copy_from_slice(text);
-    Ok(field)
 }

@@ -6,15 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use extant_alloc::{InodeKind, Parent};
-use extant_ondisk::extent::{ExtentNode, ROOT_CAPACITY};
 use extant_ondisk::quota::file_with;
 use extant_ondisk::{
-    Dqblk, FileType, GroupNumber, InodeFlags, InodeNumber, LogicalBlock, QuotaType, RawInode,
-    RoCompatFeatures, Structure, Superblock,
+    Dqblk, GroupNumber, InodeFlags, InodeNumber, LogicalBlock, QuotaType, RoCompatFeatures, Structure,
+    Superblock,
 };
 use extant_rt::Arc;
 
+use super::own_file;
 use crate::error::{Error, Location, Result};
 use crate::incore::buffer::BufferKind;
 use crate::incore::inode::Inode;
@@ -22,7 +21,7 @@ use crate::incore::inode_cache::InodeRef;
 use crate::inode::delete::DELETE_CREDITS;
 use crate::inode::truncate::Step;
 use crate::metadata::quota::{Charge, quota_inodes};
-use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate, RUN_CREDITS};
+use crate::metadata::update::{Credits, MetadataUpdate, RUN_CREDITS};
 use crate::mount::Volume;
 
 const FEATURES: RoCompatFeatures = RoCompatFeatures::QUOTA.union(RoCompatFeatures::PROJECT);
@@ -162,19 +161,7 @@ fn delete(
     if let Some(step) = step {
         update.remove(inode, step)?;
     }
-    if !RESERVED.contains(&inode.number) {
-        update.modify_inode(inode, InodeDirty::Attributes, |raw| raw.set_links_count(0));
-        return update.free_node(volume, inode);
-    }
-    update.delete_inode(inode, |raw| {
-        // As mke2fs leaves a reserved inode that has no use.
-        raw.set_mode(0);
-        raw.set_links_count(0);
-        raw.set_size(0);
-        raw.set_flags(InodeFlags::empty());
-        raw.i_block_mut().fill(0);
-    });
-    Ok(())
+    own_file::delete(update, volume, inode)
 }
 
 /// Makes a quota file; its inode.
@@ -182,31 +169,12 @@ fn make(update: &mut MetadataUpdate<'_>, volume: &Volume, file: &NewFile) -> Res
     let inode = match RESERVED.get(file.quota_type as usize) {
         Some(number) => volume.special_inode(*number)?,
         None => {
-            let parent = Parent { number: InodeNumber::ROOT, group: GroupNumber(0), last: None };
-            let number = update.allocate_inode(parent, InodeKind::Other)?.number;
-            volume.special_inodes.set_project_quota(number);
-            let home = volume.inode_table_location(number)?;
-            let raw = RawInode::new(volume.features.inode_size, volume.features.extra_isize);
-            let raw = raw.map_err(|e| Location::of(Structure::Inode).inode(number).format(e))?;
-            volume.inodes.replace(Inode::new(number, home, raw))
+            let inode = own_file::allocate(update, volume)?;
+            volume.special_inodes.set_project_quota(inode.number);
+            inode
         }
     };
-    let (now, has_extents) = (update.now(), volume.features.has_extents);
-    update.modify_inode(&inode, InodeDirty::Mapping, |raw| {
-        raw.set_mode(FileType::Regular.mode_bits() | 0o600);
-        raw.set_links_count(1);
-        let mut flags = InodeFlags::IMMUTABLE;
-        flags.set(InodeFlags::EXTENTS, has_extents);
-        raw.set_flags(flags);
-        raw.i_block_mut().fill(0);
-        [RawInode::set_atime, RawInode::set_mtime, RawInode::set_ctime, RawInode::set_crtime]
-            .iter()
-            .for_each(|set| set(raw, now));
-        if has_extents {
-            // The root of a tree fits.
-            let _ = ExtentNode::empty_leaf(ROOT_CAPACITY).write(raw.i_block_mut());
-        }
-    });
+    own_file::initialise(update, volume, &inode, InodeFlags::IMMUTABLE);
     for (logical, bytes) in (0..).zip(file.bytes.chunks(volume.geometry.block_size as usize)) {
         append(update, volume, &inode, LogicalBlock(logical), bytes)?;
     }

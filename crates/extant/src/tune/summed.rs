@@ -138,6 +138,18 @@ impl Collector<'_> {
         Ok(blocks.take_while(|(logical, _)| u64::from(*logical) < count).collect())
     }
 
+    /// The blocks of a directory's index, by their place in it.
+    ///
+    /// # Errors
+    /// `Corrupt`; `Io`.
+    pub(super) fn index_of(&self, number: InodeNumber, raw: &RawInode) -> Result<BTreeMap<u32, FsBlock>> {
+        let owner = Owner { inode: number, generation: raw.generation() };
+        let mut blocks = self.blocks_of(number, raw)?;
+        let index = self.index_blocks(owner, raw, &blocks)?;
+        blocks.retain(|logical, _| index.contains(logical));
+        Ok(blocks)
+    }
+
     fn add_directory(&mut self, owner: Owner, raw: &RawInode) -> Result<()> {
         let blocks = self.blocks_of(owner.inode, raw)?;
         let index = self.index_blocks(owner, raw, &blocks)?;
@@ -198,7 +210,7 @@ impl Collector<'_> {
 }
 
 /// Calls `each` with every inode that is not all zeroes, as far as tables are in use; writes those back that it changed.
-fn for_each_inode(
+pub(super) fn for_each_inode(
     device: &dyn BlockDevice,
     geometry: &Geometry,
     descriptors: &[GroupDescriptor],

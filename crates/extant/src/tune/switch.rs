@@ -8,23 +8,24 @@
 //!
 //! A crash in between leaves the disk without checksums, and `s_checksum_type` says which there are to be: that field has no meaning then.
 //!
-//! Without a journal the order is the same, but blocks of indexes are written in place; the superblock says meanwhile that the disk is to be
-//! checked.
+//! Without a journal, or with one that is too short, the transaction is in a log in free blocks ([`staged::exchange`]).
 //!
 //! Invariant: every checksum was right before it is replaced, unless checksums were off.
 
 use extant_block::BlockDevice;
-use extant_journal::{BoxError, Client, FinalBlock, Journal, LogMap};
+use extant_journal::{FinalBlock, LogMap};
 use extant_ondisk::superblock::CHECKSUM_TYPE_CRC32C;
 use extant_ondisk::{
     ChecksumKind, Checksums, FsBlock, Geometry, GroupDescriptor, IncompatFeatures, RoCompatFeatures,
-    SUPERBLOCK_OFFSET, State, Structure, Superblock, TransactionId, dirent, htree,
+    SUPERBLOCK_OFFSET, State, Structure, Superblock, dirent, htree,
 };
-use extant_rt::{Arc, LockClass, Mutex};
+use extant_rt::Arc;
 
 use super::backups;
+use super::free_space::FreeSpace;
 use super::groups::Groups;
 use super::summed::{Collector, Summed};
+use super::{one_transaction, staged};
 use crate::error::{Error, Location, Result};
 use crate::incore::buffer::BufferKind;
 use crate::metadata::verify;
@@ -55,10 +56,10 @@ pub(super) fn complete(target: &mut Superblock) {
 }
 
 /// Refuses disks whose checksums cannot be changed.
-pub(super) fn check(superblock: &Superblock) -> Result<()> {
-    if superblock.incompat().contains(IncompatFeatures::MMP) {
+pub(super) fn check(superblock: &Superblock, target: &Superblock) -> Result<()> {
+    if target.incompat().contains(IncompatFeatures::MMP) {
         return Err(Error::Unsupported(
-            "other checksums on a disk with multi-mount protection; `tune2fs -O ^mmp` takes it away, or metadata_csum_seed makes the UUID change alone",
+            "other checksums on a disk with multi-mount protection; `-O ^mmp` takes it away, or metadata_csum_seed makes the UUID change alone",
         ));
     }
     if superblock.state().contains(State::ERROR) {
@@ -76,6 +77,10 @@ pub(super) struct Switch {
     from: Superblock,
     to: Superblock,
     log: Option<LogMap>,
+    /// Free blocks for a log, if the disk's own does not suffice.
+    room: FreeSpace,
+    /// The block that goes with such a log.
+    copied: FsBlock,
     /// The disk as it was, for reading.
     volume: Arc<Volume>,
 }
@@ -92,7 +97,8 @@ impl Switch {
         let (volume, _) = Volume::mount(device.clone(), &options)?;
         let log = find_log(&volume)?;
         let geometry = volume.geometry.clone();
-        Ok(Self { device, geometry, from, to, log, volume })
+        let (room, copied) = (FreeSpace::default(), staged::copied_inode(&volume)?);
+        Ok(Self { device, geometry, from, to, log, room, copied, volume })
     }
 
     /// Does it: how many checksums were written.
@@ -104,7 +110,12 @@ impl Switch {
         let has_inodes = old.has_metadata_checksums() || new.has_metadata_checksums();
         let summed = if has_inodes { self.collect(&old, &groups.descriptors)? } else { Summed::default() };
         let changed = self.changed_blocks(&summed, &old, &new)?;
-        self.check_log(changed.off.len().max(changed.on.len()))?;
+        let most = changed.off.len().max(changed.on.len());
+        if most > 0 && self.log_for(most).is_none() {
+            // Before the volume's descriptors are others.
+            let free = FreeSpace::of(&self.volume)?;
+            self.room = free.common(&free, u64::from(u32::MAX));
+        }
         let before = groups.descriptors.clone();
         if old.has_group_checksums() {
             groups.initialise(&old)?;
@@ -173,22 +184,15 @@ impl Switch {
         Ok(changed)
     }
 
-    /// Checks that so many blocks and the superblock fit the log as one transaction.
-    fn check_log(&self, blocks: usize) -> Result<()> {
-        // A descriptor block has 30 tags at least, and a fast-commit area takes 256 blocks.
-        let needed = blocks + blocks / 30 + 300;
-        match &self.log {
-            Some(log) if blocks > 0 && needed > log.len() as usize => Err(Error::Unsupported(
-                "so many indexed directories with so short a journal; `tune2fs -O ^has_journal` and `tune2fs -J size=MEGABYTES` make a longer one",
-            )),
-            _ => Ok(()),
-        }
+    /// The disk's own log, if so many blocks and the superblock fit it as one transaction.
+    fn log_for(&self, blocks: usize) -> Option<&LogMap> {
+        self.log.as_ref().filter(|log| one_transaction::log_blocks(blocks) <= log.len() as usize)
     }
 
     /// The superblock without checksums, which says which there are to be.
     fn between(&self) -> Superblock {
         let mut between = self.to.clone();
-        let (from, to) = (Checksums::new(&self.from).kind, Checksums::new(&self.to).kind);
+        let to = Checksums::new(&self.to).kind;
         between.set_ro_compat(
             between.ro_compat() - (RoCompatFeatures::METADATA_CSUM | RoCompatFeatures::GDT_CSUM),
         );
@@ -198,17 +202,11 @@ impl Switch {
             ChecksumKind::Crc16(_) => TYPE_CRC16,
             ChecksumKind::Crc32c => CHECKSUM_TYPE_CRC32C,
         });
-        if self.log.is_none() && (from, to) != (ChecksumKind::None, ChecksumKind::None) {
-            between.set_state(between.state() - State::VALID);
-        }
         between
     }
 
     fn switch_off(&mut self, blocks: Vec<Block>) -> Result<()> {
-        let mut between = self.between();
-        if Checksums::new(&self.to).kind == ChecksumKind::None {
-            between.set_state(self.to.state());
-        }
+        let between = self.between();
         self.write_together(&self.from.clone(), &between, blocks)?;
         self.from = between;
         Ok(())
@@ -220,40 +218,25 @@ impl Switch {
 
     /// Changes the superblock and blocks, both or neither, when all that was written before is durable: a commit flushes that too.
     fn write_together(&self, from: &Superblock, to: &Superblock, blocks: Vec<Block>) -> Result<()> {
-        let Some(log) = self.log.as_ref().filter(|_| !blocks.is_empty()) else {
-            for (block, bytes) in blocks {
-                let written = self.device.write_at(block.0 * u64::from(self.geometry.block_size), &bytes);
-                written.map_err(|e| Location::of(Structure::HtreeNode).block(block).io(e))?;
-            }
+        if blocks.is_empty() {
             self.flush()?;
             return self.write_superblock(to);
+        }
+        let mut blocks: Vec<FinalBlock> =
+            blocks.into_iter().map(|(block, bytes)| FinalBlock { block, bytes }).collect();
+        let Some(log) = self.log_for(blocks.len()) else {
+            blocks.push(self.superblock_block(to)?);
+            blocks.push(FinalBlock { block: self.copied, bytes: self.read(self.copied)?.into() });
+            return staged::exchange(&self.device, (from, to), &self.room, blocks);
         };
         let mut dirty = from.clone();
         dirty.set_incompat(dirty.incompat() | IncompatFeatures::RECOVER);
         self.write_superblock(&dirty)?;
         let mut dirty = to.clone();
         dirty.set_incompat(dirty.incompat() | IncompatFeatures::RECOVER);
-        dirty.update_checksum();
-        let mut blocks: Vec<FinalBlock> =
-            blocks.into_iter().map(|(block, bytes)| FinalBlock { block, bytes }).collect();
         blocks.push(self.superblock_block(&dirty)?);
-        let options = extant_journal::Options {
-            checksums: from.has_metadata_csum() || to.has_metadata_csum(),
-            block_numbers_64bit: to.incompat().contains(IncompatFeatures::BIT64),
-            ..extant_journal::Options::default()
-        };
-        let journal = Journal::open(
-            self.device.clone(),
-            self.device.clone(),
-            self.geometry.block_size,
-            log.clone(),
-            options,
-        )?;
-        let client: Arc<dyn Client> = Arc::new(OneTransaction(Mutex::new(LockClass::CACHE, blocks)));
-        journal.set_client(Arc::downgrade(&client));
-        let handle = journal.start(1)?;
-        handle.charge(1);
-        handle.finish();
+        let summed = if from.has_metadata_csum() { from } else { to };
+        let journal = one_transaction::commit(&self.device, summed, log.clone(), blocks)?;
         journal.close()?;
         self.write_superblock(to)
     }
@@ -261,14 +244,19 @@ impl Switch {
     /// The block of the superblock, with this one in it.
     fn superblock_block(&self, superblock: &Superblock) -> Result<FinalBlock> {
         let (block, offset) = self.volume.superblock_location();
-        let location = Location::of(Structure::Superblock);
-        let mut bytes = vec![0; self.geometry.block_size as usize];
-        self.device
-            .read_at(block.0 * u64::from(self.geometry.block_size), &mut bytes)
-            .map_err(|e| location.io(e))?;
+        let mut superblock = superblock.clone();
+        superblock.update_checksum();
+        let mut bytes = self.read(block)?;
         let raw = superblock.as_bytes();
         bytes.get_mut(offset..offset + raw.len()).unwrap_or_default().copy_from_slice(raw);
         Ok(FinalBlock { block, bytes: bytes.into() })
+    }
+
+    fn read(&self, block: FsBlock) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.geometry.block_size as usize];
+        let read = self.device.read_at(block.0 * u64::from(self.geometry.block_size), &mut bytes);
+        read.map_err(|e| Location::of(Structure::Superblock).block(block).io(e))?;
+        Ok(bytes)
     }
 
     /// Writes the superblock, durably.
@@ -292,18 +280,4 @@ type Block = (FsBlock, Arc<[u8]>);
 struct Changed {
     off: Vec<Block>,
     on: Vec<Block>,
-}
-
-/// The client of a journal that commits once.
-struct OneTransaction(Mutex<Vec<FinalBlock>>);
-
-impl Client for OneTransaction {
-    fn freeze(&self, _: TransactionId) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_> {
-        let blocks = std::mem::take(&mut *self.0.lock());
-        Box::new(move || Ok(blocks))
-    }
-
-    fn committed(&self, _: TransactionId) {}
-
-    fn aborted(&self, _: &extant_journal::Error) {}
 }

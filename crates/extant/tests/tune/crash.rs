@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use extant::Tune;
-use extant_block::{MemoryDevice, Recorder, Tearing};
+use extant_block::{MemoryDevice, Recorder, Tearing, Unflushed};
 use extant_ondisk::{RoCompatFeatures, Superblock};
 
 use super::disk::{Tree, UUID, assert_whole, disk, has_e2fsck, new_features, new_uuid, superblock};
@@ -29,16 +29,7 @@ fn explore(
             if choice > 0 && unflushed == 0 || choice > 1 && unflushed == 1 {
                 continue;
             }
-            let mut count = 0_usize;
-            let survives = |_: &extant_block::Unflushed| {
-                count += 1;
-                match choice {
-                    0 => false,
-                    1 => true,
-                    _ => (count + choice).is_multiple_of(2),
-                }
-            };
-            let image = Arc::new(cursor.crash_image(Tearing::Requests, survives).expect("an image"));
+            let image = Arc::new(cursor.crash_image(Tearing::Requests, survivors(choice)).expect("an image"));
             let when = format!("after {events} of {} events, choice {choice}", log.events().len());
             assert_whole(&image, tree, &when);
             tune.apply(image.clone()).unwrap_or_else(|e| panic!("{when}: {e}"));
@@ -48,6 +39,19 @@ fn explore(
         }
     }
     images
+}
+
+/// None, all, or every other part of what was not flushed survives.
+pub fn survivors(choice: usize) -> impl FnMut(&Unflushed) -> bool {
+    let mut count = 0_usize;
+    move |_| {
+        count += 1;
+        match choice {
+            0 => false,
+            1 => true,
+            _ => (count + choice).is_multiple_of(2),
+        }
+    }
 }
 
 /// Every `stride`th place, so that all tests together take seconds; `EXTANT_TUNE_CRASHES=all` takes each.
@@ -60,11 +64,13 @@ fn crash_while_the_uuid_changes_leaves_the_tree_whole() {
     if !has_e2fsck() {
         return;
     }
-    let (base, tree) = disk("");
     let is_done = |superblock: &Superblock| superblock.s_uuid() == UUID && superblock.has_metadata_csum();
-    let images = explore(&base, &tree, &new_uuid(), stride(4), is_done);
-    println!("{images} images");
-    assert!(images > 15, "{images}");
+    for features in ["", "^has_journal"] {
+        let (base, tree) = disk(features);
+        let images = explore(&base, &tree, &new_uuid(), stride(8), is_done);
+        println!("{images} images");
+        assert!(images > 7, "{images}");
+    }
 }
 
 #[test]

@@ -5,3 +5,4 @@ mod changes;
 mod crash;
 mod disk;
 mod kernel;
+mod staged;
