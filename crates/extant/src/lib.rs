@@ -44,7 +44,7 @@ pub use namespace::Credentials;
 pub use namespace::{New, NewKind, RenameFlags};
 pub use resize::Grown;
 pub use resize::shrink::{ShrinkPlan, ShrinkProgress, ShrinkTo, Shrunk};
-pub use tune::{ErrorBehavior, Tune, Tuned};
+pub use tune::{ErrorBehavior, Tune, TuneProgress, Tuned};
 
 /// The snippets of README.md compile, and those of the guide run.
 #[cfg(doctest)]

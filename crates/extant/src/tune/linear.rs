@@ -11,7 +11,7 @@ use extant_ondisk::{
 
 use super::groups::Groups;
 use super::staged::Staged;
-use super::summed::{Collector, Summed, for_each_inode};
+use super::summed::{Collector, for_each_inode};
 use crate::error::{Location, Result};
 use crate::incore::buffer::{BufferKind, Owner};
 use crate::metadata::verify;
@@ -26,12 +26,7 @@ pub(super) fn make(staged: &Staged) -> Result<()> {
     let checksums = Checksums::new(&superblock);
     let volume = staged.reading()?;
     let groups = Groups::read(staged.overlay(), &volume.geometry, &checksums)?;
-    let collector = Collector {
-        volume: &volume,
-        superblock: &superblock,
-        checksums: &checksums,
-        summed: Summed::default(),
-    };
+    let collector = Collector::new(&volume, &superblock, &checksums);
     for_each_inode(staged.overlay(), &volume.geometry, &groups.descriptors, |number, bytes| {
         let location = Location::of(Structure::Inode).inode(number);
         let mut raw = RawInode::parse(bytes).map_err(|e| location.format(e))?;

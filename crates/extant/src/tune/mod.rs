@@ -22,6 +22,7 @@ mod mount_options;
 mod one_transaction;
 mod orphan_file;
 mod own_file;
+mod progress;
 mod quotas;
 mod staged;
 mod steps;
@@ -38,6 +39,7 @@ use crate::mkfs;
 use crate::mount::{Mounted, Options, Volume, read_superblock};
 
 use extended::{padded, parse_bytes, set_extended};
+pub use progress::TuneProgress;
 use steps::{Sizes, Steps};
 use switch::Switch;
 
@@ -316,6 +318,19 @@ impl Tune {
     /// Those of mounting for writing; `Unsupported` and `InvalidArgument` for what this disk does not allow, before anything changes;
     /// `Corrupt` where a checksum is wrong that is to be rewritten, before any is; `Io`.
     pub fn apply(&self, device: Arc<dyn BlockDevice>) -> Result<Tuned> {
+        self.apply_reporting(device, &mut |_| true)
+    }
+
+    /// [`Tune::apply`]; where all checksums change, `report` says now and then whether to go on.
+    ///
+    /// # Errors
+    /// As [`Tune::apply`]; `Interrupted` if `report` says so: the disk is then as it was, or without checksums, and to apply the same
+    /// again completes that.
+    pub fn apply_reporting(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        report: &mut dyn FnMut(TuneProgress) -> bool,
+    ) -> Result<Tuned> {
         let is_completed = Volume::complete_staged(&device)?;
         let found = read_superblock(&*device)?;
         // Says what the disk does not allow before anything is written.
@@ -338,7 +353,7 @@ impl Tune {
         let mut tuned = Tuned { mounted, has_completed, ..Tuned::default() };
         let target = self.target(&after)?;
         if changes_checksums(&after, &target) {
-            tuned.checksums_rewritten = Switch::new(device.clone(), after, target, &options)?.run()?;
+            tuned.checksums_rewritten = Switch::new(device.clone(), after, target, &options)?.run(report)?;
         } else {
             if is_completed || !steps.is_empty() {
                 backups::copy_descriptors(&*device, &after)?;

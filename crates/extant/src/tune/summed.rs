@@ -1,7 +1,9 @@
 //! All blocks outside of the inode tables that have checksums, and the tables themselves.
 //!
 //! They are collected before anything changes, and every checksum is verified then, so that damage never gets a valid one. Memory: 32
-//! bytes for each block.
+//! bytes for each block, and a mebibyte for each CPU.
+//!
+//! Threads share the groups of a slice of the disk, and the blocks. Between two slices the caller is asked whether to go on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +13,9 @@ use extant_ondisk::{
     Checksums, CompatFeatures, Entries, ExtentNode, FileType, FsBlock, Geometry, GroupDescriptor, GroupFlags,
     GroupNumber, IncompatFeatures, InodeFlags, InodeNumber, RawInode, Structure, Superblock,
 };
-use extant_rt::is_interrupted;
+use extant_rt::{available_parallelism, is_interrupted, parallel};
 
+use super::progress::Progress;
 use crate::error::{Error, Location, Result};
 use crate::incore::buffer::{BufferKind, Owner};
 use crate::metadata::verify;
@@ -20,6 +23,10 @@ use crate::mount::Volume;
 
 /// Bytes that are read and written at once.
 const PIECE_BYTES: usize = 1 << 20;
+/// Groups between two looks at whether to go on.
+const SLICE_GROUPS: usize = 64;
+/// More are limited by the device.
+const THREADS_MAX: usize = 8;
 
 /// The blocks with checksums, by number.
 #[derive(Default)]
@@ -35,7 +42,11 @@ pub(super) struct Collector<'v> {
     pub(super) summed: Summed,
 }
 
-impl Collector<'_> {
+impl<'v> Collector<'v> {
+    pub(super) fn new(volume: &'v Volume, superblock: &'v Superblock, checksums: &'v Checksums) -> Self {
+        Self { volume, superblock, checksums, summed: Summed::default() }
+    }
+
     /// Collects from all groups.
     ///
     /// # Errors
@@ -44,25 +55,36 @@ impl Collector<'_> {
         mut self,
         device: &dyn BlockDevice,
         descriptors: &[GroupDescriptor],
+        progress: &mut Progress<'_>,
     ) -> Result<Summed> {
         let geometry = self.volume.geometry.clone();
-        for_each_inode(device, &geometry, descriptors, |number, bytes| {
-            let location = Location::of(Structure::Inode).inode(number);
-            let raw = RawInode::parse(bytes).map_err(|e| location.format(e))?;
-            if raw.mode() == 0 || raw.links_count() == 0 {
-                return Ok(false);
-            }
-            if !self.checksums.verify_inode(number, &raw) {
-                return Err(location.corrupt("bad checksum"));
-            }
-            self.add_inode(number, &raw)?;
+        let (volume, superblock, checksums) = (self.volume, self.superblock, self.checksums);
+        let collected = by_slices(descriptors, progress, |groups| {
+            let mut part = Collector::new(volume, superblock, checksums);
+            for_inodes_of(device, &geometry, groups, |number, bytes| {
+                let location = Location::of(Structure::Inode).inode(number);
+                let raw = RawInode::parse(bytes).map_err(|e| location.format(e))?;
+                if raw.mode() == 0 || raw.links_count() == 0 {
+                    return Ok(false);
+                }
+                if !checksums.verify_inode(number, &raw) {
+                    return Err(location.corrupt("bad checksum"));
+                }
+                part.add_inode(number, &raw)?;
+                Ok(false)
+            })?;
+            Ok(part.summed)
+        })?;
+        for (block, kind) in collected.into_iter().flat_map(|part| part.blocks) {
+            self.add(block, kind)?;
+        }
+        let blocks: Vec<(FsBlock, BufferKind)> =
+            self.summed.blocks.iter().map(|(block, kind)| (*block, *kind)).collect();
+        for_blocks(device, geometry.block_size, &blocks, |block, kind, bytes| {
+            let location = Location::of(kind.structure()).block(block);
+            verify::verify(self.checksums, kind, block, bytes).map_err(|e| location.format(e))?;
             Ok(false)
         })?;
-        for (block, kind) in &self.summed.blocks {
-            let location = Location::of(kind.structure()).block(*block);
-            let bytes = self.volume.read_block(*block, location)?;
-            verify::verify(self.checksums, *kind, *block, &bytes).map_err(|e| location.format(e))?;
-        }
         Ok(self.summed)
     }
 
@@ -209,16 +231,94 @@ impl Collector<'_> {
     }
 }
 
+/// A group's number and its descriptor.
+type Group<'g> = (GroupNumber, &'g GroupDescriptor);
+
+/// Has threads share the groups of one slice after the other; what each thread says of each slice.
+fn by_slices<T: Send>(
+    descriptors: &[GroupDescriptor],
+    progress: &mut Progress<'_>,
+    work: impl Fn(&mut dyn Iterator<Item = Group<'_>>) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let threads = available_parallelism().clamp(1, THREADS_MAX);
+    let groups: Vec<Group<'_>> = (0..).map(GroupNumber).zip(descriptors).collect();
+    let mut done = Vec::new();
+    for slice in groups.chunks(SLICE_GROUPS) {
+        progress.add(slice.len())?;
+        for part in parallel(threads, |thread| work(&mut slice.iter().skip(thread).step_by(threads).copied()))
+        {
+            done.push(part?);
+        }
+    }
+    Ok(done)
+}
+
+/// Has threads share blocks, which ascend: `each` may change them, and says whether it did.
+fn for_blocks(
+    device: &dyn BlockDevice,
+    block_size: u32,
+    blocks: &[(FsBlock, BufferKind)],
+    each: impl Fn(FsBlock, BufferKind, &mut [u8]) -> Result<bool> + Sync,
+) -> Result<()> {
+    let size = block_size as usize;
+    let threads = available_parallelism().clamp(1, THREADS_MAX);
+    let share = blocks.len().div_ceil(threads).max(1);
+    let work = |thread: usize| -> Result<()> {
+        let mut bytes = vec![0; PIECE_BYTES.max(size)];
+        for run in blocks
+            .chunks(share)
+            .nth(thread)
+            .unwrap_or_default()
+            .chunk_by(|left, right| left.0.0 + 1 == right.0.0)
+            .flat_map(|run| run.chunks(PIECE_BYTES.max(size) / size))
+        {
+            let Some((start, kind)) = run.first() else { continue };
+            let location = Location::of(kind.structure()).block(*start);
+            let piece = bytes.get_mut(..run.len() * size).unwrap_or_default();
+            let offset = start.0 * size as u64;
+            device.read_at(offset, piece).map_err(|e| location.io(e))?;
+            let mut is_changed = false;
+            for ((block, kind), bytes) in run.iter().zip(piece.chunks_exact_mut(size)) {
+                is_changed |= each(*block, *kind, bytes)?;
+            }
+            if is_changed {
+                device.write_at(offset, piece).map_err(|e| location.io(e))?;
+            }
+        }
+        Ok(())
+    };
+    parallel(threads, work).into_iter().collect()
+}
+
 /// Calls `each` with every inode that is not all zeroes, as far as tables are in use; writes those back that it changed.
+///
+/// # Errors
+/// `Io`; `Interrupted`; those of `each`.
 pub(super) fn for_each_inode(
     device: &dyn BlockDevice,
     geometry: &Geometry,
     descriptors: &[GroupDescriptor],
     mut each: impl FnMut(InodeNumber, &mut [u8]) -> Result<bool>,
 ) -> Result<()> {
+    for slice in (0..).map(GroupNumber).zip(descriptors).collect::<Vec<_>>().chunks(SLICE_GROUPS) {
+        if is_interrupted() {
+            return Err(Error::Interrupted);
+        }
+        for_inodes_of(device, geometry, &mut slice.iter().copied(), &mut each)?;
+    }
+    Ok(())
+}
+
+/// [`for_each_inode`] of some groups.
+fn for_inodes_of(
+    device: &dyn BlockDevice,
+    geometry: &Geometry,
+    groups: &mut dyn Iterator<Item = Group<'_>>,
+    mut each: impl FnMut(InodeNumber, &mut [u8]) -> Result<bool>,
+) -> Result<()> {
     let inode_size = usize::from(geometry.inode_size);
     let mut bytes = vec![0; PIECE_BYTES];
-    for (group, descriptor) in (0..).map(GroupNumber).zip(descriptors) {
+    for (group, descriptor) in groups {
         if descriptor.flags().contains(GroupFlags::INODE_UNINIT) {
             continue;
         }
@@ -226,9 +326,6 @@ pub(super) fn for_each_inode(
         let used = geometry.inodes_per_group.saturating_sub(descriptor.itable_unused());
         let mut first = 0;
         while first < used {
-            if is_interrupted() {
-                return Err(Error::Interrupted);
-            }
             let count = (PIECE_BYTES / inode_size).min((used - first) as usize);
             let piece = bytes.get_mut(..count * inode_size).unwrap_or_default();
             let offset = descriptor.inode_table().0 * u64::from(geometry.block_size)
@@ -255,22 +352,26 @@ impl Summed {
     /// Writes other checksums into inodes and blocks, in place, but those of indexes: how many.
     ///
     /// # Errors
-    /// `Io`; `Corrupt`.
+    /// `Io`; `Corrupt`; `Interrupted`.
     pub(super) fn rewrite(
         &self,
         device: &dyn BlockDevice,
         geometry: &Geometry,
         descriptors: &[GroupDescriptor],
         checksums: &Checksums,
+        progress: &mut Progress<'_>,
     ) -> Result<u64> {
-        let mut rewritten = 0;
-        for_each_inode(device, geometry, descriptors, |number, bytes| {
-            let mut raw =
-                RawInode::parse(bytes).map_err(|e| Location::of(Structure::Inode).inode(number).format(e))?;
-            checksums.update_inode(number, &mut raw);
-            bytes.copy_from_slice(raw.as_bytes());
-            rewritten += 1;
-            Ok(true)
+        let inodes = by_slices(descriptors, progress, |groups| {
+            let mut rewritten = 0;
+            for_inodes_of(device, geometry, groups, |number, bytes| {
+                let location = Location::of(Structure::Inode).inode(number);
+                let mut raw = RawInode::parse(bytes).map_err(|e| location.format(e))?;
+                checksums.update_inode(number, &mut raw);
+                bytes.copy_from_slice(raw.as_bytes());
+                rewritten += 1;
+                Ok(true)
+            })?;
+            Ok(rewritten)
         })?;
         let blocks: Vec<(FsBlock, BufferKind)> = self
             .blocks
@@ -278,22 +379,10 @@ impl Summed {
             .filter(|(_, kind)| !matches!(kind, BufferKind::HtreeNode(_)))
             .map(|(block, kind)| (*block, *kind))
             .collect();
-        let size = geometry.block_size as usize;
-        let mut bytes = vec![0; PIECE_BYTES.max(size)];
-        for run in blocks
-            .chunk_by(|left, right| left.0.0 + 1 == right.0.0)
-            .flat_map(|run| run.chunks(PIECE_BYTES.max(size) / size))
-        {
-            let Some((start, kind)) = run.first() else { continue };
-            let location = Location::of(kind.structure()).block(*start);
-            let piece = bytes.get_mut(..run.len() * size).unwrap_or_default();
-            let offset = start.0 * size as u64;
-            device.read_at(offset, piece).map_err(|e| location.io(e))?;
-            for ((block, kind), bytes) in run.iter().zip(piece.chunks_exact_mut(size)) {
-                verify::sum(checksums, *kind, *block, bytes);
-            }
-            device.write_at(offset, piece).map_err(|e| location.io(e))?;
-        }
-        Ok(rewritten + blocks.len() as u64)
+        for_blocks(device, geometry.block_size, &blocks, |block, kind, bytes| {
+            verify::sum(checksums, kind, block, bytes);
+            Ok(true)
+        })?;
+        Ok(inodes.iter().sum::<u64>() + blocks.len() as u64)
     }
 }

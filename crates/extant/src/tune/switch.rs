@@ -24,6 +24,7 @@ use extant_rt::Arc;
 use super::backups;
 use super::free_space::FreeSpace;
 use super::groups::Groups;
+use super::progress::{Progress, TuneProgress};
 use super::summed::{Collector, Summed};
 use super::{one_transaction, staged};
 use crate::error::{Error, Location, Result};
@@ -102,13 +103,22 @@ impl Switch {
     }
 
     /// Does it: how many checksums were written.
-    pub(super) fn run(mut self) -> Result<u64> {
+    ///
+    /// # Errors
+    /// `Corrupt` for a wrong checksum, before anything changes; `Interrupted`, and the same again completes it; `Io`.
+    pub(super) fn run(mut self, report: &mut dyn FnMut(TuneProgress) -> bool) -> Result<u64> {
         let (old, new) = (Checksums::new(&self.from), Checksums::new(&self.to));
         let device = self.device.clone();
         let mut groups = Groups::read(&*device, &self.geometry, &old)?;
         groups.check_bitmaps(&old)?;
+        let total_groups = 2 * u64::from(self.geometry.group_count);
+        let mut progress =
+            Progress { progress: TuneProgress { total_groups, ..TuneProgress::default() }, report };
         let has_inodes = old.has_metadata_checksums() || new.has_metadata_checksums();
-        let summed = if has_inodes { self.collect(&old, &groups.descriptors)? } else { Summed::default() };
+        let summed = match has_inodes {
+            true => self.collect(&old, &groups.descriptors, &mut progress)?,
+            false => Summed::default(),
+        };
         let changed = self.changed_blocks(&summed, &old, &new)?;
         let most = changed.off.len().max(changed.on.len());
         if most > 0 && self.log_for(most).is_none() {
@@ -129,7 +139,7 @@ impl Switch {
         let mut rewritten =
             groups.sum_bitmaps(&new)? + groups.descriptors.len() as u64 + changed.on.len() as u64;
         if new.has_metadata_checksums() {
-            rewritten += summed.rewrite(&*device, &self.geometry, &before, &new)?;
+            rewritten += summed.rewrite(&*device, &self.geometry, &before, &new, &mut progress)?;
         }
         groups.write(&new)?;
         self.switch_on(changed.on)?;
@@ -142,10 +152,13 @@ impl Switch {
         Ok(rewritten)
     }
 
-    fn collect(&self, checksums: &Checksums, descriptors: &[GroupDescriptor]) -> Result<Summed> {
-        let collector =
-            Collector { volume: &self.volume, superblock: &self.from, checksums, summed: Summed::default() };
-        collector.collect(&*self.device, descriptors)
+    fn collect(
+        &self,
+        checksums: &Checksums,
+        descriptors: &[GroupDescriptor],
+        progress: &mut Progress<'_>,
+    ) -> Result<Summed> {
+        Collector::new(&self.volume, &self.from, checksums).collect(&*self.device, descriptors, progress)
     }
 
     /// The blocks that change with the superblock.

@@ -220,3 +220,29 @@ fn failure_of_any_request_loses_nothing_and_the_verb_again_completes() {
         }
     }
 }
+
+#[test]
+fn change_of_checksums_that_is_called_off_is_completed_by_the_same_again() {
+    if !has_e2fsck() {
+        return;
+    }
+    let (base, tree) = disk("");
+    for calls in [0, 1] {
+        let device = Arc::new(base.snapshot());
+        let mut left = calls;
+        let mut seen = Vec::new();
+        let done = new_uuid().apply_reporting(device.clone(), &mut |progress| {
+            seen.push(progress);
+            left -= 1;
+            left >= 0
+        });
+        assert!(matches!(done, Err(Error::Interrupted)), "{done:?}");
+        assert!(seen.iter().all(|progress| progress.total_groups == 8), "{seen:?}");
+        assert_eq!(seen.last().map(|progress| progress.done_groups), Some(4 * calls as u64));
+        assert_whole(&device, &tree, "called off");
+        assert_eq!(superblock(&*device).has_metadata_csum(), calls == 0);
+        new_uuid().apply(device.clone()).expect("tune");
+        assert!(superblock(&*device).s_uuid() == UUID && superblock(&*device).has_metadata_csum());
+        assert_whole(&device, &tree, "completed");
+    }
+}

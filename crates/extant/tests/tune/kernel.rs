@@ -4,9 +4,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use extant_block::{Recorder, Tearing};
+use extant_block::{Mutation, Recorder, Tearing};
 
 use super::disk::{ImageFile, assert_whole, disk, has_e2fsck, new_features, new_uuid};
+use super::staged::{CASES, Naming, crashed, recorded, replayed};
 
 /// Mounts an image with the kernel and writes a file of a directory with an index; false if that cannot be done here.
 fn change_by_kernel(image: &Path, when: &str) -> bool {
@@ -50,6 +51,27 @@ fn kernel_mounts_what_was_tuned_and_what_a_crash_left() {
             let image = cursor.crash_image(Tearing::Requests, |part| part.event % 2 == 0).expect("an image");
             let file = ImageFile::of(&image);
             let when = format!("after {events} of {} events", log.events().len());
+            if !change_by_kernel(&file.0, &when) {
+                return;
+            }
+            assert_whole(&file.device(), &tree, &when);
+        }
+    }
+}
+
+#[test]
+fn kernel_mounts_what_was_changed_and_after_e2fsck_what_a_crash_left() {
+    if !has_e2fsck() {
+        return;
+    }
+    // Linux waits for eleven seconds on a disk with multi-mount protection.
+    for case in CASES.iter().filter(|case| case.change != "mmp" && case.before != "mmp").step_by(4) {
+        let (base, tree) = case.disk();
+        let log = recorded(&base, &case.tune(), Mutation::None);
+        let Naming { event, last } = Naming::of(&log);
+        for events in [event.midpoint(last), log.events().len()] {
+            let when = format!("{}: after {events} of {} events", case.change, log.events().len());
+            let file = ImageFile::of(&replayed(&crashed(&log, events, 1), &when));
             if !change_by_kernel(&file.0, &when) {
                 return;
             }

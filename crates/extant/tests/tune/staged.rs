@@ -14,10 +14,10 @@ use super::disk::{
 };
 
 /// A change: the features of the disk, what changes first, then what is looked at, and the program that does the like.
-struct Case {
+pub struct Case {
     made: &'static str,
-    before: &'static str,
-    change: &'static str,
+    pub before: &'static str,
+    pub change: &'static str,
     like: &'static [&'static str],
 }
 
@@ -31,7 +31,7 @@ const fn case(
 }
 
 /// Words of `-O`; one with `=` is one of `-J`.
-const CASES: &[Case] = &[
+pub const CASES: &[Case] = &[
     case("^has_journal", "", "has_journal", &["tune2fs", "-j"]),
     case("^has_journal,^metadata_csum", "", "has_journal", &["tune2fs", "-j"]),
     case("^has_journal,^extent,^64bit", "", "size=2", &["tune2fs", "-J", "size=2"]),
@@ -68,12 +68,16 @@ fn features(superblock: &Superblock) -> (CompatFeatures, IncompatFeatures, RoCom
 }
 
 impl Case {
-    fn disk(&self) -> (Arc<MemoryDevice>, Tree) {
+    pub fn disk(&self) -> (Arc<MemoryDevice>, Tree) {
         let (device, tree) = disk(self.made);
         if !self.before.is_empty() {
             tune(self.before).apply(device.clone()).expect("tune");
         }
         (device, tree)
+    }
+
+    pub fn tune(&self) -> Tune {
+        tune(self.change)
     }
 
     /// Whether the change was made.
@@ -123,7 +127,7 @@ fn changes_leave_what_e2fsprogs_leave() {
         let (device, tree) = case.disk();
         let before = superblock(&*device);
         let like = ImageFile::of(&device);
-        tune(case.change).apply(device.clone()).unwrap_or_else(|e| panic!("{}: {e}", case.change));
+        case.tune().apply(device.clone()).unwrap_or_else(|e| panic!("{}: {e}", case.change));
         assert!(case.is_done(&before, &superblock(&*device)), "{}", case.change);
         assert_whole(&device, &tree, case.change);
         let [program, arguments @ ..] = case.like else { continue };
@@ -135,14 +139,14 @@ fn changes_leave_what_e2fsprogs_leave() {
 }
 
 /// The first event after the superblock names the log, and the flushes before and behind.
-struct Naming {
-    event: usize,
+pub struct Naming {
+    pub event: usize,
     /// The superblock's own write that comes last.
-    last: usize,
+    pub last: usize,
 }
 
 impl Naming {
-    fn of(log: &Log) -> Self {
+    pub fn of(log: &Log) -> Self {
         let inums: Vec<(usize, u32)> = log
             .events()
             .iter()
@@ -163,14 +167,14 @@ impl Naming {
     }
 }
 
-fn recorded(base: &MemoryDevice, tune: &Tune, mutation: Mutation) -> Log {
+pub fn recorded(base: &MemoryDevice, tune: &Tune, mutation: Mutation) -> Log {
     let recorder = Arc::new(Recorder::over(base.snapshot()));
     recorder.set_mutation(mutation);
     tune.apply(recorder.clone()).expect("tune");
     recorder.log()
 }
 
-fn crashed(log: &Log, events: usize, choice: usize) -> MemoryDevice {
+pub fn crashed(log: &Log, events: usize, choice: usize) -> MemoryDevice {
     let mut cursor = log.cursor();
     cursor.advance_to(events).expect("a log");
     cursor.crash_image(Tearing::Requests, survivors(choice)).expect("an image")
@@ -186,23 +190,26 @@ fn crash_at_any_request_leaves_the_disk_as_it_was_or_as_it_is_to_be() {
     for case in CASES {
         let (base, tree) = case.disk();
         let before = superblock(&*base);
-        let log = recorded(&base, &tune(case.change), Mutation::None);
+        let log = recorded(&base, &case.tune(), Mutation::None);
         let Naming { event, last } = Naming::of(&log);
         let places: Vec<(usize, usize)> = match explores_all {
             true => {
                 (0..=log.events().len()).flat_map(|place| (0..4).map(move |choice| (place, choice))).collect()
             }
-            false => vec![(event, 2), ((event + last) / 2, 3), (last, 2)],
+            false => vec![(event, 2), (event.midpoint(last), 3), (last, 2)],
         };
         for (events, choice) in places {
             let when =
                 format!("{}: after {events} of {} events, choice {choice}", case.change, log.events().len());
             let image = Arc::new(crashed(&log, events, choice));
             assert_whole(&image, &tree, &when);
-            tune(case.change).apply(image.clone()).unwrap_or_else(|e| panic!("{when}: {e}"));
+            case.tune().apply(image.clone()).unwrap_or_else(|e| panic!("{when}: {e}"));
             let after = superblock(&*image);
             assert!(case.is_done(&before, &after), "{when}");
-            assert_whole(&image, &tree, &format!("again {when}"));
+            // Most of the time is e2fsck's.
+            if explores_all || events == last {
+                assert_whole(&image, &tree, &format!("again {when}"));
+            }
             images += 1;
         }
     }
@@ -248,7 +255,7 @@ fn each_rule_of_the_order_has_a_mutation_that_is_found() {
 }
 
 /// The disk as `e2fsck -p` leaves it, if it has a log to replay.
-fn replayed(device: &MemoryDevice, when: &str) -> MemoryDevice {
+pub fn replayed(device: &MemoryDevice, when: &str) -> MemoryDevice {
     let file = ImageFile::of(device);
     if superblock(device).incompat().contains(IncompatFeatures::RECOVER) {
         let output = Command::new("e2fsck").arg("-p").arg(&file.0).output().expect("e2fsck");
