@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations fuzz-structures test-exchange test-layers test-labels test-images test-boot soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-contexts fuzz mutations fuzz-structures test-exchange test-layers test-labels test-images test-boot soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -79,6 +79,10 @@ test-errors: setup-test
 # without names, of long ones and of threads; more than 200,000 images, 25 minutes.
 test-crashes: setup-test
 	EXTANT_CRASH_SCALE=3 $(CARGO) test --locked -p extant --test crash --test resize -- --nocapture
+
+# Crashes after every request of each change that `tune` makes; most of the time is e2fsck's.
+test-tune-crashes: setup-test
+	EXTANT_TUNE_CRASHES=all $(CARGO) test --locked -p extant --test tune -- --nocapture crash staged
 
 # Writeback contexts change every 100 ms under writers for a minute, on an idle machine.
 test-contexts: setup-build
@@ -155,6 +159,7 @@ bench: setup-test build
 	scripts/bench-mkfs target/release/extant
 	scripts/bench-diff target/release/extant
 	scripts/bench-copies target/release/extant
+	scripts/bench-tune target/release/extant
 
 # Extents and free space after many writers, fresh and aged, beside the kernel's ext4; needs root, loop devices and 6 GiB on
 # /dev/shm; 2 minutes.

@@ -1,6 +1,6 @@
 //! Giving a disk a block for multi-mount protection, and taking it away.
 //!
-//! Leaves out: hosts that use the disk meanwhile: whoever changes the protection has to keep them off.
+//! Leaves out: hosts that use the disk meanwhile: the caller has to keep them off.
 //!
 //! Source: `ext2fs_mmp_init` of e2fsprogs. Tests: `tests/tune`.
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use extant_block::{Mutation, Recorder, Tearing};
 
 use super::disk::{ImageFile, assert_whole, disk, has_e2fsck, new_features, new_uuid};
-use super::staged::{CASES, Naming, crashed, recorded, replayed};
+use super::staged::{CASES, LogName, crashed, recorded, replayed};
 
 /// Mounts an image with the kernel and writes a file of a directory with an index; false if that cannot be done here.
 fn change_by_kernel(image: &Path, when: &str) -> bool {
@@ -68,7 +68,7 @@ fn kernel_mounts_what_was_changed_and_after_e2fsck_what_a_crash_left() {
     for case in CASES.iter().filter(|case| case.change != "mmp" && case.before != "mmp").step_by(4) {
         let (base, tree) = case.disk();
         let log = recorded(&base, &case.tune(), Mutation::None);
-        let Naming { event, last } = Naming::of(&log);
+        let LogName { event, last } = LogName::of(&log);
         for events in [event.midpoint(last), log.events().len()] {
             let when = format!("{}: after {events} of {} events", case.change, log.events().len());
             let file = ImageFile::of(&replayed(&crashed(&log, events, 1), &when));

@@ -139,13 +139,13 @@ fn changes_leave_what_e2fsprogs_leave() {
 }
 
 /// The first event after the superblock names the log, and the flushes before and behind.
-pub struct Naming {
+pub struct LogName {
     pub event: usize,
     /// The superblock's own write that comes last.
     pub last: usize,
 }
 
-impl Naming {
+impl LogName {
     pub fn of(log: &Log) -> Self {
         let inums: Vec<(usize, u32)> = log
             .events()
@@ -191,7 +191,7 @@ fn crash_at_any_request_leaves_the_disk_as_it_was_or_as_it_is_to_be() {
         let (base, tree) = case.disk();
         let before = superblock(&*base);
         let log = recorded(&base, &case.tune(), Mutation::None);
-        let Naming { event, last } = Naming::of(&log);
+        let LogName { event, last } = LogName::of(&log);
         let places: Vec<(usize, usize)> = match explores_all {
             true => {
                 (0..=log.events().len()).flat_map(|place| (0..4).map(move |choice| (place, choice))).collect()
@@ -241,7 +241,7 @@ fn each_rule_of_the_order_has_a_mutation_that_is_found() {
     let (base, tree) = disk("");
     let change = new_features("^has_journal,^64bit");
     let log = recorded(&base, &change, Mutation::None);
-    let Naming { event, last } = Naming::of(&log);
+    let LogName { event, last } = LogName::of(&log);
     let flushes = |events: &[Event]| events.iter().filter(|event| **event == Event::Flush).count() as u64;
     assert!(!is_found(&base, &tree, &change, Mutation::None, event), "a sound recording");
     // The log is durable before the superblock names it.
