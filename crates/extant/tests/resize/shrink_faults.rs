@@ -7,9 +7,9 @@ use extant_ondisk::jbd2::BlockType;
 use extant_ondisk::{Superblock, dirent};
 
 use crate::disk::{Image, Plan, run, text};
-use crate::order::{self, Requests, end};
+use crate::order::{self, BLOCK_BYTES, Requests, end};
 use crate::shrink_crash::{
-    Explorer, JOURNAL, JOURNAL_IN_PARTS, PLAIN_LOG, QUOTAS, Recorded, SPREAD_TABLES, record,
+    BITMAPS, Explorer, JOURNAL, JOURNAL_IN_PARTS, PLAIN_LOG, QUOTAS, Recorded, SPREAD_TABLES, record,
 };
 
 const PLAN: Plan = Plan { rounds: 3, judged_of: 400, from: 0 };
@@ -102,6 +102,25 @@ fn a_block_of_a_quota_file_that_is_not_part_of_the_update_is_found() {
         recorded.image.store(&end(&recorded.log));
         let new: BTreeSet<u64> = blocks(&recorded.image).difference(&before).copied().collect();
         requests.make_stale(|block, _, _| new.contains(&block))
+    });
+}
+
+/// E11.
+#[test]
+fn a_bitmap_that_arrives_after_its_descriptor_is_found() {
+    assert_found(BITMAPS, JUDGED, |recorded, requests| {
+        let bitmaps = |image: &Image| -> BTreeSet<u64> {
+            let said = run("dumpe2fs", &[text(&image.path)]).expect("dumpe2fs");
+            let places = said.lines().filter_map(|line| line.trim().split_once(" bitmap at "));
+            places.filter_map(|(_, place)| place.split(' ').next()?.parse().ok()).collect()
+        };
+        let before = bitmaps(&recorded.image);
+        recorded.image.store(&end(&recorded.log));
+        let new: BTreeSet<u64> = bitmaps(&recorded.image).difference(&before).copied().collect();
+        let is_bitmap = |requests: &Requests, at| {
+            new.contains(&(requests.start(at) / BLOCK_BYTES)) && requests.is_before_commit(at)
+        };
+        requests.delay(is_bitmap, Requests::is_commit)
     });
 }
 
