@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations fuzz-structures test-exchange test-layers test-labels test-images test-boot soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-chains test-contexts fuzz mutations fuzz-structures test-exchange test-layers test-labels test-images test-boot soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -79,6 +79,11 @@ test-errors: setup-test
 # without names, of long ones and of threads; more than 200,000 images, 25 minutes.
 test-crashes: setup-test
 	EXTANT_CRASH_SCALE=3 $(CARGO) test --locked -p extant --test crash --test resize -- --nocapture
+
+# 100 random disks through chains of 8 of what changes whole disks, by Extant, e2fsprogs and the kernel; half an hour. EXTANT_CHAINS=N
+# EXTANT_CHAINS_FROM=SEED: others.
+test-chains: setup-test
+	EXTANT_CHAINS=$${EXTANT_CHAINS:-100} $(CARGO) test --locked -p extant --test resize chains:: -- --nocapture
 
 # Writeback contexts change every 100 ms under writers for a minute, on an idle machine.
 test-contexts: setup-build

@@ -2,6 +2,7 @@
 //!
 //! Tests that need mke2fs, e2fsck or loop devices say so where there are none.
 
+mod chains;
 mod crash;
 mod disk;
 mod failures;
