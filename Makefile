@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-contexts fuzz mutations fuzz-structures test-exchange test-layers test-labels test-images test-boot soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-contexts fuzz mutations fuzz-structures test-exchange test-layers test-labels test-images test-boot soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -83,6 +83,11 @@ test-crashes: setup-test
 # Crashes after every request of each change that `tune` makes; most of the time is e2fsck's.
 test-tune-crashes: setup-test
 	EXTANT_TUNE_CRASHES=all $(CARGO) test --locked -p extant --test tune -- --nocapture crash staged
+
+# 100 random disks through chains of 8 of what changes whole disks, by Extant, e2fsprogs and the kernel; half an hour. EXTANT_CHAINS=N
+# EXTANT_CHAINS_FROM=SEED: others.
+test-chains: setup-test
+	EXTANT_CHAINS=$${EXTANT_CHAINS:-100} $(CARGO) test --locked -p extant --test resize chains:: -- --nocapture
 
 # Writeback contexts change every 100 ms under writers for a minute, on an idle machine.
 test-contexts: setup-build

@@ -4,7 +4,7 @@
 //! Tables are hostile input: every length is bounded before memory is taken, chains are bounded, and partitions
 //! that reach past the device are left out.
 //!
-//! Leaves out: writing any of it. Sources: UEFI specification 2.10, chapter 5 (MBR, GPT); the kernel's
+//! Leaves out: writing any of it ([`crate::PartitionTable`]). Sources: UEFI specification 2.10, chapter 5 (MBR, GPT); the kernel's
 //! `block/partitions/{msdos,efi}.c`. Test: `tests/container.rs`, which holds the lists against `partx`.
 
 use std::fmt;
@@ -138,15 +138,15 @@ fn le32(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|field| u32::from_le_bytes(*field))
 }
 
-fn le64(bytes: &[u8], at: usize) -> Option<u64> {
+pub(crate) fn le64(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|field| u64::from_le_bytes(*field))
 }
 
 /// One of the four entries of an MBR or of an extended partition's table.
-struct MbrEntry {
-    kind: u8,
-    start: u64,
-    sectors: u64,
+pub(crate) struct MbrEntry {
+    pub(crate) kind: u8,
+    pub(crate) start: u64,
+    pub(crate) sectors: u64,
 }
 
 impl MbrEntry {
@@ -154,7 +154,7 @@ impl MbrEntry {
         matches!(self.kind, 0x05 | 0x0f | 0x85)
     }
 
-    fn is_used(&self) -> bool {
+    pub(crate) fn is_used(&self) -> bool {
         self.kind != 0 && self.sectors != 0
     }
 
@@ -173,7 +173,7 @@ impl MbrEntry {
 
 /// The entries of a table sector; `None` if it is none. A boot sector without a table has the same signature, but
 /// hardly four bytes that are all 0x00 or 0x80 where a table has its boot flags.
-fn mbr_entries(sector: &[u8; SECTOR_BYTES as usize]) -> Option<Vec<MbrEntry>> {
+pub(crate) fn mbr_entries(sector: &[u8; SECTOR_BYTES as usize]) -> Option<Vec<MbrEntry>> {
     let entries = &sector[446..510];
     let is_table = sector[510..] == [0x55, 0xaa] && entries.chunks(16).all(|entry| entry[0] & 0x7f == 0);
     let entry = |bytes: &[u8]| {
@@ -256,33 +256,40 @@ fn gpt_at(
     let mut sector = [0; SECTOR_BYTES as usize];
     device.read_at(header_sector * sector_bytes, &mut sector)?;
     let Some(header) = GptHeader::parse(&sector, header_sector) else { return Ok(None) };
-    let table_bytes = u64::from(header.entry_count) * u64::from(header.entry_bytes);
-    let table_offset = header.entries_start.checked_mul(sector_bytes);
-    let Some(offset) =
-        table_offset.filter(|start| start.checked_add(table_bytes).is_some_and(|end| end <= device.size()))
-    else {
-        return Ok(None);
-    };
-    // At most GPT_ENTRY_COUNT_MAX × GPT_ENTRY_BYTES_MAX = 4 MiB.
-    let mut table = vec![0; table_bytes as usize];
-    device.read_at(offset, &mut table)?;
-    if crc32(&[&table]) != header.entries_crc {
-        return Ok(None);
-    }
+    let Some(table) = header.entries(device, sector_bytes)? else { return Ok(None) };
     let entries = (1..).zip(table.chunks(header.entry_bytes as usize));
     let partition = |(number, entry): (u32, &[u8])| gpt_entry(number, entry, sector_bytes, device.size());
     Ok(Some(entries.filter_map(partition).collect()))
 }
 
-struct GptHeader {
+pub(crate) struct GptHeader {
     entries_start: u64,
     entry_count: u32,
-    entry_bytes: u32,
+    pub(crate) entry_bytes: u32,
     entries_crc: u32,
 }
 
 impl GptHeader {
-    fn parse(sector: &[u8], at: u64) -> Option<Self> {
+    /// The bytes of its entries; `None` if their checksum is wrong, or they are not on the device.
+    pub(crate) fn entries(
+        &self,
+        device: &(impl BlockDevice + ?Sized),
+        sector_bytes: u64,
+    ) -> io::Result<Option<Vec<u8>>> {
+        let table_bytes = u64::from(self.entry_count) * u64::from(self.entry_bytes);
+        let table_offset = self.entries_start.checked_mul(sector_bytes);
+        let Some(offset) = table_offset
+            .filter(|start| start.checked_add(table_bytes).is_some_and(|end| end <= device.size()))
+        else {
+            return Ok(None);
+        };
+        // At most GPT_ENTRY_COUNT_MAX × GPT_ENTRY_BYTES_MAX = 4 MiB.
+        let mut table = vec![0; table_bytes as usize];
+        device.read_at(offset, &mut table)?;
+        Ok((crc32(&[&table]) == self.entries_crc).then_some(table))
+    }
+
+    pub(crate) fn parse(sector: &[u8], at: u64) -> Option<Self> {
         if !sector.starts_with(b"EFI PART") || le64(sector, 24)? != at {
             return None;
         }
@@ -303,7 +310,12 @@ impl GptHeader {
     }
 }
 
-fn gpt_entry(number: u32, entry: &[u8], sector_bytes: u64, device_bytes: u64) -> Option<PartitionEntry> {
+pub(crate) fn gpt_entry(
+    number: u32,
+    entry: &[u8],
+    sector_bytes: u64,
+    device_bytes: u64,
+) -> Option<PartitionEntry> {
     let kind: [u8; 16] = *entry.first_chunk()?;
     let (first, last) = (le64(entry, 32)?, le64(entry, 40)?);
     let offset = first.checked_mul(sector_bytes)?;
@@ -313,7 +325,7 @@ fn gpt_entry(number: u32, entry: &[u8], sector_bytes: u64, device_bytes: u64) ->
 }
 
 /// The checksum of zip, which GUID tables use, over the pieces one after the other.
-fn crc32(pieces: &[&[u8]]) -> u32 {
+pub(crate) fn crc32(pieces: &[&[u8]]) -> u32 {
     const CRC: crc::Crc<u32> = crc::Crc::<u32>::new(&crc::CRC_32_ISO_HDLC);
     let mut digest = CRC.digest();
     pieces.iter().for_each(|piece| digest.update(piece));

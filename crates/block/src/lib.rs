@@ -13,6 +13,7 @@ mod modelled;
 mod mounted;
 mod overlay;
 mod partition;
+mod partition_table;
 mod recorder;
 
 use std::io;
@@ -30,6 +31,7 @@ pub use modelled::{Model, ModelledDevice, Rotating};
 pub use mounted::{fitrim, resize_mounted};
 pub use overlay::Overlay;
 pub use partition::Partition;
+pub use partition_table::PartitionTable;
 pub use recorder::{Cursor, Event, Log, Mutation, Recorder, Tearing, Unflushed};
 
 /// A device of bytes that can be read, written, flushed and discarded from many threads at once.

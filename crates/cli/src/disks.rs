@@ -88,7 +88,7 @@ pub fn fixed_times(clock: WallClock) -> Option<Times> {
 /// The part of `device` that `location` names.
 pub fn locate(
     image: &Path,
-    device: FileDevice,
+    device: impl BlockDevice + 'static,
     location: ImageLocation,
 ) -> Result<Arc<dyn BlockDevice>, Failure> {
     let failed = |error: extant_block::Error| {

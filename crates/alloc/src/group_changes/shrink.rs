@@ -2,14 +2,14 @@
 //!
 //! Leaves out: which blocks, groups and inodes those are; the superblock.
 //!
-//! Invariant: [`GroupChanges::shrink_group`] comes last: what it frees and cuts off is changed on the disk only, and nothing may be
-//! allocated after it.
+//! Invariant: [`GroupChanges::shrink_group`] and [`GroupChanges::move_tables`] come last: what they change is changed on the disk only, and
+//! nothing may be allocated after them.
 //!
 //! Locks: the group's (`GROUP`).
 //!
 //! Source: `ext2fs_block_alloc_stats_range`, `adjust_fs_info` of e2fsprogs. Tests: `tests/resize` of `extant`.
 
-use extant_ondisk::{GroupNumber, TransactionId, bitmap};
+use extant_ondisk::{GroupDescriptor, GroupFlags, GroupNumber, TransactionId, bitmap};
 
 use super::GroupChanges;
 use crate::bitmap64::FreeExtent;
@@ -80,6 +80,24 @@ impl GroupChanges {
             self.counters.disk_free.subtract(u64::from(cut.len));
             Ok(written)
         })
+    }
+
+    /// Notes in the running transaction `tid` where a group keeps its bitmaps and its inode table: `change` says it of the descriptor.
+    /// Gives how many blocks the transaction did not have to write before. What is in memory of the group's places stays as it was.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is no such group; `Store` if its descriptor cannot be had.
+    pub fn move_tables(
+        &self,
+        tid: TransactionId,
+        number: GroupNumber,
+        change: impl FnOnce(&mut GroupDescriptor),
+    ) -> Result<u32> {
+        let mut state = self.lock(number, self.group(number)?);
+        let written = state.record.change_flags(tid, GroupFlags::empty());
+        change(&mut state.record.descriptor);
+        self.changed.insert(number);
+        Ok(written)
     }
 
     /// Leaves the free blocks and inodes of groups out of the counts that the running transaction takes off the disk.

@@ -1,5 +1,6 @@
 //! `extant resize`.
 
+mod partition;
 mod shrink;
 
 use std::io::ErrorKind;
@@ -27,7 +28,7 @@ use crate::size;
 #[derive(Args)]
 #[command(after_help = "\
 SIZE is in bytes, or has a unit; `min` is the smallest size that holds what is on the disk. Without it the file system
-fills its device or partition. A last block group that is too short for its own metadata is left out. A mounted disk has
+fills its device or partition, which with --resize-partition reaches to the next one or to the end. A last block group that is too short for its own metadata is left out. A mounted disk has
 to be told how large it is to be, and only grows.
 
 Examples:
@@ -36,6 +37,7 @@ Examples:
   extant resize --dry-run disk.img min
   extant resize disk.img min
   extant resize --partition 2 disk.img
+  extant resize --partition 2 --resize-partition disk.img 30G
   extant resize mounted-disk 30G")]
 pub struct Resize {
     #[command(flatten)]
@@ -46,6 +48,9 @@ pub struct Resize {
     /// Say how small the disk would become and what would move, and change nothing
     #[arg(long)]
     dry_run: bool,
+    /// Change the end of the partition in the partition table too; of an image file
+    #[arg(long, requires = "partition", conflicts_with = "dry_run")]
+    resize_partition: bool,
     /// The image, or where a disk is mounted
     #[arg(value_name = "IMAGE|DIR")]
     image: PathBuf,
@@ -168,6 +173,9 @@ impl Resize {
             if end > device.size() {
                 device.set_len(end).map_err(|error| device_failure(&self.image, error))?;
             }
+        }
+        if self.resize_partition {
+            self.grow_partition(&mut device, wanted)?;
         }
         locate(&self.image, device, self.location)
     }

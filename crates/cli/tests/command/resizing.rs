@@ -1,6 +1,6 @@
 //! Disks that become larger and smaller.
 
-use super::bench::{Bench, DISK};
+use super::bench::{Bench, DISK, tool};
 
 #[test]
 fn an_image_grows_with_its_file_system_and_is_clean() {
@@ -90,4 +90,61 @@ fn the_minimum_is_that_of_a_disk_made_anew_from_the_same_tree() {
         assert!(least * 100 <= made * 102, "{tree}: {least} bytes, {made} when it was made");
         std::fs::remove_file(bench.path("made.img")).expect("the image");
     }
+}
+
+#[test]
+fn a_partition_changes_with_its_file_system() {
+    let Some(bench) = Bench::new() else { return };
+    if tool("sfdisk").is_none() {
+        println!("skipped: no sfdisk");
+        return;
+    }
+    for label in ["dos", "gpt"] {
+        bench.shell(&format!(
+            "rm -f vm.img; truncate -s 100M vm.img
+             printf 'label: {label}\\nstart=1MiB, size=32MiB\\nstart=40MiB, size=20MiB\\n' | sfdisk -q vm.img"
+        ));
+        let part = |number, size: &str| {
+            let mut arguments = vec!["resize", "--resize-partition", "--partition", number, "vm.img"];
+            arguments.extend((!size.is_empty()).then_some(size));
+            arguments.into_iter().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let resize = |number, size: &str| {
+            let arguments = part(number, size);
+            bench.ok(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).out
+        };
+        let judge = |number, start: u32| {
+            let said = bench.shell("sfdisk --verify vm.img && sfdisk --dump vm.img");
+            assert!(said.contains("No errors detected"), "{said}");
+            let line =
+                said.lines().find(|line| line.starts_with(&format!("vm.img{number} "))).expect("a line");
+            let size = line.split("size=").nth(1).and_then(|size| size.split(',').next()).expect("a size");
+            let size: u64 = size.trim().parse().expect("a size");
+            bench.shell(&format!("rm -f part.img; dd if=vm.img of=part.img bs=1M skip={start} status=none"));
+            bench.shell(&format!("truncate -s {} part.img && e2fsck -fn part.img", size * 512));
+            size * 512
+        };
+        for number in ["1", "2"] {
+            bench.ok(&["mkfs", "-q", "--partition", number, "vm.img"]);
+        }
+        let said = resize("1", "");
+        assert!(said.contains("from 32 MiB to 39 MiB"), "{said}");
+        assert_eq!(judge("1", 1), 39 << 20);
+        // The next one is in the way.
+        let arguments = part("1", "+1M");
+        let said = bench.fails(1, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(said.contains("has room for 39 MiB"), "{said}");
+        // The image becomes longer.
+        resize("2", "300M");
+        assert_eq!(judge("2", 40), 300 << 20);
+        let said = resize("2", "min");
+        assert!(said.contains("shrank from 300 MiB"), "{said}");
+        assert!(judge("2", 40) < 30 << 20);
+        assert_eq!(judge("1", 1), 39 << 20);
+        resize("2", "+20M");
+        judge("2", 40);
+    }
+    let said = bench.fails(1, &["resize", "--partition", "1", "--resize-partition", DISK, "+1G"]);
+    assert!(said.contains("no partition table"), "{said}");
+    bench.fails(2, &["resize", "--resize-partition", "vm.img", "+1G"]);
 }

@@ -3,10 +3,11 @@
 use std::env;
 
 use extant::{Filesystem, Mount};
-use extant_block::{BlockDevice, MemoryDevice, Mutation, Recorder, Tearing};
+use extant_block::{BlockDevice, Event, Log, MemoryDevice, Mutation, Recorder, Tearing};
+use extant_ondisk::jbd2::{BlockType, Header};
 use extant_rt::Arc;
 
-use crate::disk::{Image, MIB, Random, contents, fill, run, text};
+use crate::disk::{Image, MIB, Plan, Random, contents, fill, run, text};
 
 /// Arguments of mke2fs, the size before and the size after.
 const CASES: &[(&[&str], u64, u64)] = &[
@@ -20,6 +21,11 @@ const CASES: &[(&[&str], u64, u64)] = &[
     // One group becomes two: it has no copy of the superblock before.
     (&["-b1024", "-N256", "-Jsize=1"], 7 * MIB, 20 * MIB),
 ];
+
+/// The case whose log has no checksums.
+pub const PLAIN_LOG: usize = 3;
+/// The case of one group that becomes two.
+pub const ONE_GROUP: usize = 4;
 
 fn mount(device: Arc<dyn BlockDevice>, read_only: bool) -> extant::Result<Filesystem> {
     Mount::new().read_only(read_only).background(false).cache_bytes(1 << 20).open_device(device)
@@ -46,28 +52,49 @@ struct Look {
     is_grown: bool,
 }
 
+/// A run of growing.
+pub struct Recorded {
+    pub image: Image,
+    arguments: &'static [&'static str],
+    tree: Vec<(String, Vec<u8>)>,
+    /// The disk before it.
+    pub base: MemoryDevice,
+    pub log: Log,
+    pub before: u64,
+    after: u64,
+}
+
+/// Records one case; nothing without mke2fs.
+pub fn record(case: usize, mutation: Mutation) -> Option<Recorded> {
+    let (arguments, before, after) = CASES[case];
+    let image = Image::made(before, arguments)?;
+    let (base, tree) = crashed_disk(&image, after);
+    let recorder = Arc::new(Recorder::over(base.snapshot()));
+    recorder.set_mutation(mutation);
+    let device: Arc<dyn BlockDevice> = recorder.clone();
+    let after = Mount::new().grow_device(&device, after).expect("grow").to_bytes;
+    image.store(&base);
+    Some(Recorded { image, arguments, tree, base, log: recorder.log(), before, after })
+}
+
 /// How a test explores.
-struct Explorer {
-    images: usize,
+#[derive(Default)]
+pub struct Explorer {
+    pub images: usize,
     grown: usize,
     judged: usize,
-    bad: Vec<String>,
+    pub bad: Vec<String>,
 }
 
 impl Explorer {
-    /// Explores the crashes of one growth; stops at the first bad image.
-    fn explore(&mut self, case: usize, mutation: Mutation, rounds: u64) {
-        let (arguments, before, after) = CASES[case];
-        let Some(image) = Image::made(before, arguments) else { return };
-        let (crashed, tree) = crashed_disk(&image, after);
-        let recorder = Arc::new(Recorder::over(crashed));
-        recorder.set_mutation(mutation);
-        let device: Arc<dyn BlockDevice> = recorder.clone();
-        let grown = Mount::new().grow_device(&device, after).expect("grow");
-        let log = recorder.log();
-        let mut random = Random(case as u64);
+    /// Explores the crashes of a run whose requests were those of `log`; stops at the first bad image.
+    pub fn explore(&mut self, recorded: &Recorded, log: &Log, Plan { rounds, judged_of, from }: Plan) {
+        let Recorded { image, arguments, tree, .. } = recorded;
+        let mut random = Random(recorded.after);
         let mut cursor = log.cursor();
-        for events in 0..=log.events().len() {
+        // On a disk of one group nothing can tell that a superblock is torn from one that is damaged, until it has two.
+        let has_copy = |event| recorded.before > 8 * MIB || is_behind_commit(log, event);
+        for events in from..=log.events().len() {
             cursor.advance_to(events).expect("advance");
             for survival in 0..2 + rounds {
                 let survives = |random: &mut Random| match survival {
@@ -75,25 +102,22 @@ impl Explorer {
                     1 => false,
                     _ => random.below(2) == 0,
                 };
-                // On a disk of one group nothing can tell that a superblock is torn from one that is damaged.
                 let is_whole = survives(&mut random);
-                let has_copy = case != 4;
                 let cut = cursor
                     .crash_image(Tearing::Sectors, |part| match log.events()[part.event] {
-                        extant_block::Event::Write { offset: 0..2048, .. } if !has_copy => is_whole,
+                        Event::Write { offset: 0..2048, .. } if !has_copy(part.event) => is_whole,
                         _ => survives(&mut random),
                     })
                     .expect("an image");
                 self.images += 1;
                 // e2fsck takes most of the time.
-                let is_judged = random.below(8 * (2 + rounds)) == 0;
+                let is_judged = random.below(judged_of) == 0;
                 let is_grown = is_judged || random.below(1 + rounds / 8) == 0;
-                let how = Look { is_judged, is_grown };
-                let looked = self.look(&cut, &image, (&tree, grown.to_bytes, before), how);
+                let looked = self.look(&cut, recorded, Look { is_judged, is_grown });
                 // e2fsck takes no torn superblock.
                 let theirs = if is_judged && survival < 2 {
-                    by_e2fsck(&cut, &image, &tree)
-                        .and_then(|()| recovery_crashes(&cut, &image, &tree, &mut random))
+                    by_e2fsck(&cut, image, tree)
+                        .and_then(|()| recovery_crashes(&cut, image, tree, &mut random))
                 } else {
                     Ok(())
                 };
@@ -111,14 +135,13 @@ impl Explorer {
     fn look(
         &mut self,
         cut: &MemoryDevice,
-        image: &Image,
-        (tree, after, before): (&Vec<(String, Vec<u8>)>, u64, u64),
+        Recorded { image, tree, before, after, .. }: &Recorded,
         Look { is_judged, is_grown }: Look,
     ) -> Result<(), String> {
         let fs = mount(Arc::new(cut.snapshot()), true).map_err(|e| format!("reading: {e}"))?;
         let superblock = fs.superblock();
         let bytes = superblock.blocks_count() * u64::from(superblock.block_size());
-        if contents(&fs) != *tree || !(before..=after).contains(&bytes) {
+        if contents(&fs) != *tree || !(before..=after).contains(&&bytes) {
             return Err(format!("another tree, or {bytes} bytes"));
         }
         let damage = |device: &MemoryDevice| {
@@ -140,7 +163,7 @@ impl Explorer {
         let device: Arc<dyn BlockDevice> = again.clone();
         let grown = Mount::new().grow_device(&device, cut.size()).map_err(|e| format!("again: {e}"))?;
         let fs = mount(device, true).map_err(|e| format!("reading: {e}"))?;
-        if contents(&fs) != *tree || grown.to_bytes != after {
+        if contents(&fs) != *tree || grown.to_bytes != *after {
             return Err("another tree after growing again".to_owned());
         }
         if is_judged { damage(&again) } else { Ok(()) }
@@ -191,17 +214,24 @@ fn recovery_crashes(
     Ok(())
 }
 
-fn explore(cases: &[usize], mutation: Mutation, rounds: u64) -> Explorer {
-    let mut explorer = Explorer { images: 0, grown: 0, judged: 0, bad: Vec::new() };
-    cases.iter().for_each(|case| explorer.explore(*case, mutation, rounds));
-    explorer
+/// Whether a request comes behind the first commit.
+fn is_behind_commit(log: &Log, event: usize) -> bool {
+    let is_commit = |event: &Event| {
+        let Event::Write { bytes, fua: true, .. } = event else { return false };
+        Header::parse(bytes).is_some_and(|header| header.block_type == Some(BlockType::Commit))
+    };
+    log.events()[..event].iter().any(is_commit)
 }
 
 #[test]
 fn every_crash_leaves_the_tree_whole_and_growing_again_completes() {
     let scale: u64 = env::var("EXTANT_CRASH_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1);
-    let all: Vec<usize> = (0..CASES.len()).collect();
-    let explorer = explore(&all, Mutation::None, scale.pow(4));
+    let rounds = scale.pow(4);
+    let mut explorer = Explorer::default();
+    for case in 0..CASES.len() {
+        let Some(recorded) = record(case, Mutation::None) else { return };
+        explorer.explore(&recorded, &recorded.log, Plan { rounds, judged_of: 8 * (2 + rounds), from: 0 });
+    }
     let Explorer { images, grown, judged, bad } = explorer;
     println!("explored: {images} crash images, {grown} of them grown again, {judged} judged by e2fsck too");
     assert!(bad.is_empty(), "{bad:#?}");
@@ -209,11 +239,10 @@ fn every_crash_leaves_the_tree_whole_and_growing_again_completes() {
 
 #[test]
 fn a_flush_that_makes_nothing_durable_is_found() {
-    if Image::made(7 * MIB, CASES[0].0).is_none() {
-        return;
-    }
     for mutation in [Mutation::DropAllFlushes, Mutation::DropFua] {
-        let explorer = explore(&[0], mutation, 6);
+        let Some(recorded) = record(0, mutation) else { return };
+        let mut explorer = Explorer::default();
+        explorer.explore(&recorded, &recorded.log, Plan { rounds: 6, judged_of: 64, from: 0 });
         assert!(!explorer.bad.is_empty(), "{mutation:?} is not found in {} images", explorer.images);
     }
 }

@@ -109,6 +109,17 @@ pub fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     if output.status.success() { Ok(said) } else { Err(format!("{program} {arguments:?}: {said}")) }
 }
 
+/// How thoroughly crashes are explored.
+#[derive(Clone, Copy)]
+pub struct Plan {
+    /// Crash images of each place, or how many more than of all or nothing of what was not flushed.
+    pub rounds: u64,
+    /// One of so many images is judged by e2fsck, which takes most of the time.
+    pub judged_of: u64,
+    /// The first place.
+    pub from: usize,
+}
+
 /// Numbers that look random (SplitMix64).
 pub struct Random(pub u64);
 

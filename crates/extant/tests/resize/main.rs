@@ -2,11 +2,15 @@
 //!
 //! Tests that need mke2fs, e2fsck or loop devices say so where there are none.
 
+mod chains;
 mod crash;
 mod disk;
 mod failures;
 mod grow;
+mod grow_faults;
 mod in_use;
+mod order;
 mod shrink;
 mod shrink_crash;
+mod shrink_faults;
 mod tree;

@@ -5,7 +5,7 @@ use extant_block::{BlockDevice, DeviceAccess, FileDevice};
 use extant_rt::Arc;
 
 use crate::disk::{Image, MIB, run, text};
-use crate::tree::{Census, age, census, difference};
+use crate::tree::{Census, age, census, difference, small};
 
 /// Arguments of mke2fs, and sizes in MiB.
 pub const CASES: &[(&[&str], u64, &[u64])] = &[
@@ -192,6 +192,71 @@ fn sizes_that_cannot_be_are_refused_and_change_nothing_on_a_dry_run() {
     // Nothing is left to do.
     let again = image.shrink(ShrinkTo::Bytes(plan.min_bytes)).expect("shrink");
     assert_eq!((again.from_bytes, again.to_bytes, again.moved_bytes), (plan.min_bytes, plan.min_bytes, 0));
+}
+
+#[test]
+fn bitmaps_and_inode_tables_of_groups_that_stay_move_before_the_new_end() {
+    // Of all 64 or 256 groups of a flex group the bitmaps lie before the first inode table.
+    let cases: &[&[&str]] = &[
+        &["-b1024", "-G64", "-O^has_journal"],
+        &["-b1024", "-G256", "-O^has_journal,^metadata_csum,^uninit_bg"],
+        &["-b1024", "-g1024", "-G64", "-O^has_journal"],
+        &["-b1024", "-N8192", "-O^has_journal,^resize_inode"],
+        &["-b1024", "-N8192", "-Jsize=1", "-O^resize_inode"],
+    ];
+    for arguments in cases {
+        let Some(image) = Image::made(200 * MIB, arguments) else { return };
+        if arguments.contains(&"-N8192") {
+            crate::shrink_crash::grow_by_resize2fs(&image);
+        }
+        let fs = image.mount();
+        small(&fs, 3);
+        let tree = census(&fs).expect("a census");
+        fs.unmount().expect("unmount");
+        let before = run("dumpe2fs", &[text(&image.path)]).expect("dumpe2fs");
+        let shrunk = image.shrink(ShrinkTo::Minimum).unwrap_or_else(|e| panic!("{arguments:?}: {e}"));
+        println!("{arguments:?}: {shrunk:?}");
+        image.cut(&shrunk);
+        image.assert_clean(&format!("{arguments:?}"));
+        let places = |said: &str| {
+            let group = said.split("Group 0:").nth(1).unwrap_or_default();
+            group.lines().filter(|it| it.contains(" at ")).take(3).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let after = run("dumpe2fs", &[text(&image.path)]).expect("dumpe2fs");
+        assert_ne!(places(&before), places(&after), "{arguments:?}: nothing had to move");
+        let fs = image.mount();
+        assert_eq!(difference(&tree, &census(&fs).expect("a census")), None, "{arguments:?}");
+        fs.remove_file("/d0/sub/f2").expect("the file");
+        fs.write("/more", vec![1; 2000]).expect("a file");
+        fs.unmount().expect("unmount");
+        image.assert_clean(&format!("{arguments:?}, written"));
+    }
+}
+
+#[test]
+fn journals_that_are_mapped_by_block_numbers_move() {
+    for becomes_extents in [false, true] {
+        let arguments = ["-b1024", "-g2048", "-O^has_journal,^extents,^64bit,^metadata_csum"];
+        let Some(image) = Image::made(60 * MIB, &arguments) else { return };
+        crate::shrink_crash::add_journal_behind(&image);
+        if becomes_extents {
+            run("tune2fs", &["-Oextents", text(&image.path)]).expect("tune2fs");
+        }
+        let fs = image.mount();
+        small(&fs, 3);
+        let tree = census(&fs).expect("a census");
+        fs.unmount().expect("unmount");
+        for to in [ShrinkTo::Bytes(10 * MIB), ShrinkTo::Minimum] {
+            let shrunk = image.shrink(to).expect("shrink");
+            image.cut(&shrunk);
+            image.assert_clean(&format!("{to:?}"));
+            let said = run("debugfs", &["-R", "stat <8>", text(&image.path)]).expect("debugfs");
+            assert_eq!(said.contains("EXTENTS:"), becomes_extents, "{said}");
+            let fs = image.mount();
+            assert_eq!(difference(&tree, &census(&fs).expect("a census")), None, "{to:?}");
+            fs.unmount().expect("unmount");
+        }
+    }
 }
 
 #[test]

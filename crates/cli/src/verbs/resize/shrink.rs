@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use extant::{Mount, ShrinkPlan, ShrinkProgress, ShrinkTo, Shrunk};
-use extant_block::{BlockDevice, DeviceAccess};
+use extant_block::DeviceAccess;
 use extant_rt::Arc;
 use serde_json::{Map, Value, json};
 
@@ -44,20 +44,21 @@ impl Resize {
             true
         };
         let is_part = self.location.partition.is_some() || self.location.offset.is_some();
-        let shrunk = if !is_part && !file.is_block_special() {
-            let mut file = Arc::new(file);
-            let device: Arc<dyn BlockDevice> = file.clone();
-            let shrunk = mount.shrink_device(&device, to, &mut report).map_err(|error| refused(&error))?;
-            drop(device);
-            // The lock is held until the file is as long as its file system.
-            if let Some(file) = Arc::get_mut(&mut file) {
-                file.set_len(shrunk.to_bytes).map_err(|error| device_failure(&self.image, error))?;
-            }
-            shrunk
-        } else {
-            let device = locate(&self.image, file, self.location)?;
-            mount.shrink_device(&device, to, &mut report).map_err(|error| refused(&error))?
-        };
+        let ends_file = !is_part && !file.is_block_special();
+        if self.resize_partition {
+            self.check_partition(&file)?;
+        }
+        let mut file = Arc::new(file);
+        let device = locate(&self.image, file.clone(), self.location)?;
+        let shrunk = mount.shrink_device(&device, to, &mut report).map_err(|error| refused(&error))?;
+        drop(device);
+        // The lock is held until the file or the partition is as long as its file system.
+        if let Some(file) = Arc::get_mut(&mut file).filter(|_| ends_file) {
+            file.set_len(shrunk.to_bytes).map_err(|error| device_failure(&self.image, error))?;
+        }
+        if self.resize_partition {
+            self.shrink_partition(&file, shrunk.to_bytes)?;
+        }
         drop(display);
         let blocks = shrunk.mounted.replayed_blocks;
         if blocks > 0 {

@@ -102,24 +102,27 @@ impl Gone {
 fn freed_metadata(old: &Geometry, geometry: &Geometry, usage: &Usage<'_>) -> Vec<Run> {
     let end = old.group_first_block(GroupNumber(geometry.group_count)).0.min(old.blocks_count);
     let tables =
-        usage.tables.iter().filter(|(group, start, _)| group.0 >= geometry.group_count && *start < end);
-    let mut runs: Vec<(u64, u64)> = tables.map(|(_, start, len)| (*start, end.min(start + len))).collect();
+        usage.tables.iter().filter(|table| table.group.0 >= geometry.group_count && table.start < end);
+    let mut runs: Vec<(u64, u64)> = tables.map(|table| (table.start, end.min(table.end()))).collect();
     for group in (0..geometry.group_count).map(GroupNumber) {
         let first = old.group_first_block(group).0;
         let (had, has) = (old.base_meta_blocks(group), geometry.base_meta_blocks(group));
         runs.push((first + u64::from(has), end.min(first + u64::from(had.max(has)))));
     }
-    let mut freed = Vec::new();
-    for (mut start, end) in runs {
-        while start < end {
-            let Some((group, _)) = old.group_of(FsBlock(start)) else { break };
-            let group_end = old.group_first_block(group).0 + u64::from(old.blocks_in_group(group));
-            let to = end.min(group_end);
-            freed.push(Run { start: FsBlock(start), len: (to - start) as u32 });
-            start = to;
-        }
+    runs.into_iter().flat_map(|(start, end)| in_groups(old, start, end)).collect()
+}
+
+/// The parts of a run of blocks in each group.
+pub(super) fn in_groups(geometry: &Geometry, mut start: u64, end: u64) -> Vec<Run> {
+    let mut parts = Vec::new();
+    while start < end {
+        let Some((group, _)) = geometry.group_of(FsBlock(start)) else { break };
+        let group_end = geometry.group_first_block(group).0 + u64::from(geometry.blocks_in_group(group));
+        let to = end.min(group_end);
+        parts.push(Run { start: FsBlock(start), len: (to - start) as u32 });
+        start = to;
     }
-    freed
+    parts
 }
 
 /// The map of the resize inode.
@@ -182,7 +185,7 @@ impl ResizeMap {
 
 impl MetadataUpdate<'_> {
     /// Makes a group shorter, and frees the file system's own blocks in it.
-    fn shrink_group(&mut self, group: GroupNumber, blocks: u32, own: &[Run]) -> Result<()> {
+    pub(super) fn shrink_group(&mut self, group: GroupNumber, blocks: u32, own: &[Run]) -> Result<()> {
         self.begin_change();
         let own: Vec<_> = own.iter().map(|run| self.sbi.to_clusters(*run)).collect();
         let written = self.sbi.allocator.shrink_group(self.tid(), group, blocks, &own)?;

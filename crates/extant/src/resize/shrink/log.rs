@@ -10,13 +10,14 @@
 //!    the new one, and under both the log is empty.
 //! 4. A transaction in the log at its new place cuts off what lies behind the log's end, which are the old blocks.
 //!
-//! A tree that does not fit the inode has one leaf for each order. The leaf that is not in use is mapped behind the end, too.
+//! A map that does not fit the inode has blocks of its own for each order, equally many. Those of the order that is not in use are mapped
+//! behind the end, too. A map of block numbers becomes extents if the file system has those.
 //!
 //! Source: `ext2fs_add_journal_inode`, `jbd2_journal_init_inode`, which take an inode that is longer than the log.
 
 use extant_block::BlockDevice;
 use extant_ondisk::inode::I_BLOCK_SIZE;
-use extant_ondisk::{Checksums, FsBlock, InodeNumber, RawInode, Run, Structure, jbd2};
+use extant_ondisk::{Checksums, FsBlock, InodeFlags, InodeNumber, RawInode, Run, Structure, jbd2};
 
 use super::map::{Map, NewMap, Piece, push};
 use super::space::Space;
@@ -82,14 +83,14 @@ fn split_at(pieces: &[Piece], at: u32) -> (Vec<Piece>, Vec<Piece>) {
 pub(super) fn cut_off(volume: &Volume, end: u64) -> Result<()> {
     let Some((number, raw, map, log_len)) = journal_of(volume)? else { return Ok(()) };
     let (kept, cut) = split_at(&map.pieces, log_len);
-    if cut.is_empty() || map.kind != MapKind::Extents {
+    if cut.is_empty() {
         return Ok(());
     }
     let mut space = Space::new(volume, end)?;
     let owner = Owner { inode: number, generation: raw.generation() };
     let new = NewMap::build(volume, owner, map.kind, &kept, &mut || space.take_one())?;
     let blocks = kept.iter().map(|piece| u64::from(piece.len)).sum::<u64>() + new.nodes.len() as u64;
-    replace(volume, number, &new, u64::from(log_len), blocks, &mut space, |update| {
+    replace(volume, number, (&new, map.kind), u64::from(log_len), blocks, &mut space, |update| {
         for piece in &cut {
             let run = Run { start: FsBlock(piece.start), len: piece.len };
             update.free(volume.to_clusters(run))?;
@@ -111,7 +112,7 @@ pub(super) fn blocks_behind(volume: &Volume) -> Result<u64> {
 fn replace(
     volume: &Volume,
     number: InodeNumber,
-    new: &NewMap,
+    (new, kind): (&NewMap, MapKind),
     len: u64,
     blocks: u64,
     space: &mut Space<'_>,
@@ -134,6 +135,9 @@ fn replace(
             raw.set_blocks_bytes(blocks * u64::from(block_size), block_size, volume.geometry.has_huge_file);
         *raw.i_block_mut() = new.root;
         raw.set_size(bytes);
+        let mut flags = raw.flags();
+        flags.set(InodeFlags::EXTENTS, kind == MapKind::Extents);
+        raw.set_flags(flags);
     });
     update.modify_superblock(|superblock| {
         let mut copy = superblock.s_jnl_blocks();
@@ -154,14 +158,10 @@ fn replace(
 /// Appends new blocks before `end` for those of the log behind it; durable when it returns.
 ///
 /// # Errors
-/// `Unsupported` for a log that is mapped by block numbers, or by too many extents; `NoSpace`; `Io`; `Corrupt`; the journal's.
+/// `NoSpace`; `Io`; `Corrupt`; the journal's.
 pub(super) fn append(volume: &Volume, end: u64) -> Result<Option<Exchange>> {
     let Some((number, raw, map, log_len)) = journal_of(volume)? else { return Ok(None) };
-    if map.kind != MapKind::Extents {
-        return Err(Error::Unsupported(
-            "moving a journal that is mapped by block numbers (`tune2fs -O ^has_journal`, then `tune2fs -j` makes another)",
-        ));
-    }
+    let kind = if volume.features.has_extents { MapKind::Extents } else { map.kind };
     let mut space = Space::new(volume, end)?;
     let (mut appended, mut exchanged, mut old) = (map.pieces.clone(), Vec::new(), Vec::new());
     let mut next = log_len;
@@ -194,30 +194,23 @@ pub(super) fn append(volume: &Volume, end: u64) -> Result<Option<Exchange>> {
         push(&mut exchanged, Piece { logical: at, ..part });
         at += part.len;
     }
-    // Each order has a leaf of its own, which the other one maps behind everything else.
-    let leaves = if extents(&appended) > 4 || extents(&exchanged) > 4 {
-        let leaves = [space.take_one()?, space.take_one()?];
-        push(&mut appended, Piece { logical: next, start: leaves[1], len: 1, unwritten: false });
-        push(&mut exchanged, Piece { logical: next, start: leaves[0], len: 1, unwritten: false });
-        next += 1;
-        Some(leaves)
-    } else {
-        None
-    };
     let owner = Owner { inode: number, generation: raw.generation() };
-    let build = |pieces: &[Piece], leaf: Option<u64>| -> Result<NewMap> {
-        let mut leaf = leaf;
-        let too_many = Error::Unsupported("moving a journal that is in so many parts");
-        NewMap::build(volume, owner, map.kind, pieces, &mut || {
-            leaf.take().ok_or(Error::Unsupported("moving a journal that is in so many parts"))
-        })
-        .map_err(|error| if matches!(error, Error::Unsupported(_)) { too_many } else { error })
+    // Equally many extents make equally many nodes, so that the file is as long in both orders.
+    let count = extents(&appended).max(extents(&exchanged));
+    split_to(&mut appended, count);
+    split_to(&mut exchanged, count);
+    let [one, other] = &node_places(volume, (owner, kind), &appended, next, &mut space)?;
+    let build = |pieces: &mut Vec<Piece>, own: &[u64], others: &[u64]| -> Result<NewMap> {
+        map_nodes(pieces, next, others);
+        let mut own = own.iter().copied();
+        NewMap::build(volume, owner, kind, pieces, &mut || own.next().ok_or(Error::NoSpace))
     };
-    let mut before = build(&appended, leaves.map(|it| it[0]))?;
-    let after = build(&exchanged, leaves.map(|it| it[1]))?;
+    let mut before = build(&mut appended, one, other)?;
+    let after = build(&mut exchanged, other, one)?;
     before.nodes.extend(after.nodes);
-    let blocks = u64::from(next) + u64::from(leaves.is_some());
-    replace(volume, number, &before, u64::from(next), blocks, &mut space, |update| {
+    let len = u64::from(next) + other.len() as u64;
+    let blocks = len + one.len() as u64;
+    replace(volume, number, (&before, kind), len, blocks, &mut space, |update| {
         map.nodes.iter().try_for_each(|node| update.forget(*node))
     })?;
     let first = |pieces: &[Piece]| pieces.first().map_or(0, |piece| piece.start);
@@ -232,6 +225,54 @@ pub(super) fn append(volume: &Volume, end: u64) -> Result<Option<Exchange>> {
         block_size: volume.geometry.block_size,
         inode_size: volume.geometry.inode_size,
     }))
+}
+
+/// Maps blocks behind a file of `next` blocks, each by itself.
+fn map_nodes(pieces: &mut Vec<Piece>, next: u32, nodes: &[u64]) {
+    let piece = |(logical, start): (u32, &u64)| Piece { logical, start: *start, len: 1, unwritten: false };
+    pieces.extend((next..).zip(nodes).map(piece));
+}
+
+/// Takes blocks for the nodes of two maps, each of which maps `pieces`, and behind them the nodes of the other one.
+fn node_places(
+    volume: &Volume,
+    (owner, kind): (Owner, MapKind),
+    pieces: &[Piece],
+    next: u32,
+    space: &mut Space<'_>,
+) -> Result<[Vec<u64>; 2]> {
+    let mut count = 0;
+    loop {
+        let mut all = pieces.to_vec();
+        map_nodes(&mut all, next, &vec![0; count]);
+        let mut needed = 0;
+        NewMap::build(volume, owner, kind, &all, &mut || {
+            needed += 1;
+            Ok(0)
+        })?;
+        // More pieces never need fewer nodes.
+        if needed == count {
+            break;
+        }
+        count = needed;
+    }
+    let mut take = || (0..count).map(|_| space.take_one()).collect::<Result<Vec<_>>>();
+    Ok([take()?, take()?])
+}
+
+/// Splits pieces until they make at least so many extents.
+fn split_to(pieces: &mut Vec<Piece>, count: usize) {
+    while extents(pieces) < count {
+        let Some(at) = (0..pieces.len()).max_by_key(|at| pieces[*at].len) else { break };
+        let Piece { logical, start, len, unwritten } = pieces[at];
+        if len < 2 {
+            break;
+        }
+        pieces[at].len -= 1;
+        let last = len - 1;
+        let rest = Piece { logical: logical + last, start: start + u64::from(last), len: 1, unwritten };
+        pieces.insert(at + 1, rest);
+    }
 }
 
 /// Extents of pieces.

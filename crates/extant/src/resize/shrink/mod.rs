@@ -5,8 +5,8 @@
 //! transaction makes it smaller ([`cut`]). Nothing on the disk says that it is under way: called again after a crash, it plans anew what
 //! is left to move.
 //!
-//! Leaves out: inode tables and bitmaps of groups that stay which lie behind the new end, other numbers of the inodes that the superblock
-//! names, disks with clusters (refused).
+//! Leaves out: other numbers of the inodes that the superblock names, the block of the multiple-mount protection, disks with clusters
+//! (refused).
 //!
 //! Invariant: what is written outside of transactions goes into blocks that are free, except for the exchange of the journal's blocks
 //! ([`log`]) and the copies of the superblock and the descriptors.
@@ -20,6 +20,7 @@ mod names;
 mod relocate;
 mod size;
 mod space;
+mod tables;
 mod usage;
 mod work;
 
@@ -124,6 +125,8 @@ pub(crate) fn shrink(
         let (volume, _) = Volume::mount(device.clone(), &Options { read_only: true, ..options.clone() })?;
         wanted_blocks(&volume, &Usage::read(&volume)?, to)?.0
     };
+    // No step goes farther than what was found to be possible.
+    let (mut attempts, mut least) = (0, 0);
     loop {
         let (volume, mounted) = Volume::mount(device.clone(), &options)?;
         let geometry = &volume.geometry;
@@ -134,7 +137,7 @@ pub(crate) fn shrink(
         if shrunk.from_bytes == 0 {
             (shrunk.from_bytes, shrunk.mounted) = (shrunk.to_bytes, mounted);
         }
-        let taken = take_step(&volume, wanted, &mut progress, &mut shrunk);
+        let taken = take_step(&volume, wanted.max(least), &mut progress, &mut shrunk);
         let unmounted = volume.unmount();
         match taken {
             Ok(Step::None) => {
@@ -142,15 +145,25 @@ pub(crate) fn shrink(
                 shrunk.moved_bytes = progress.progress.moved_bytes;
                 return Ok(shrunk);
             }
-            Ok(Step::Cut) => unmounted?,
+            Ok(Step::Tables) => unmounted?,
+            Ok(Step::Cut) => {
+                unmounted?;
+                least = 0;
+            }
+            Ok(Step::To(end)) => {
+                unmounted?;
+                least = end;
+            }
             Ok(Step::Log(exchange)) => {
                 unmounted?;
                 exchange.perform(&**device)?;
             }
-            // How free space is broken up cannot be told before: the smallest size may be a little larger.
+            // How free space is broken up cannot be told before: the smallest size may be a little larger, or as much as an inode table needs
+            // that no free run has room for.
             Err(Error::NoSpace) if to == ShrinkTo::Minimum && wanted < volume.geometry.blocks_count => {
                 unmounted?;
-                wanted += size::slack(wanted);
+                wanted += size::slack(wanted) << attempts;
+                attempts = (attempts + 1).min(8);
             }
             Err(error) => return Err(error),
         }
@@ -161,13 +174,17 @@ pub(crate) fn shrink(
 enum Step {
     /// There is nothing left to do.
     None,
+    /// The file system is to be made so large first, because tables cannot move before more blocks are free.
+    To(u64),
+    /// Bitmaps and inode tables lie elsewhere.
+    Tables,
     /// The file system is smaller.
     Cut,
     /// The journal has new blocks, and is to use them.
     Log(Exchange),
 }
 
-/// Moves what lies behind the end of the next step, and cuts; or prepares the journal to move.
+/// Moves what lies behind the end of the next step, and cuts; or moves tables, or prepares the journal to move.
 fn take_step(volume: &Volume, wanted: u64, progress: &mut Progress<'_>, shrunk: &mut Shrunk) -> Result<Step> {
     let old = &volume.geometry;
     let superblock = volume.superblock.lock().clone();
@@ -183,7 +200,18 @@ fn take_step(volume: &Volume, wanted: u64, progress: &mut Progress<'_>, shrunk: 
     let end = size::next_end(old, &usage, blocks)?;
     let (next, geometry) = size::layout(&superblock, old, end)?;
     let work = Work::find(volume, &usage, &geometry)?;
-    progress.progress.total_bytes = progress.progress.moved_bytes + work.blocks * progress.block_size;
+    let tables: u64 = usage.tables_behind(end).map(|table| table.len).sum();
+    progress.progress.total_bytes =
+        progress.progress.moved_bytes + (work.blocks + tables) * progress.block_size;
+    match tables::relocate(volume, &usage, &geometry, progress) {
+        Ok(false) => {}
+        Ok(true) => return Ok(Step::Tables),
+        Err(Error::NoSpace) => {
+            let farther = tables::group_end(volume, &usage, end);
+            return if farther < old.blocks_count { Ok(Step::To(farther)) } else { Err(Error::NoSpace) };
+        }
+        Err(error) => return Err(error),
+    }
     if work.moves_journal {
         let exchange = log::append(volume, end)?.ok_or(Error::Unsupported("a journal that is none"))?;
         progress.add(exchange.moved_blocks())?;
@@ -239,7 +267,7 @@ pub(crate) fn plan(device: &Arc<dyn BlockDevice>, options: &Options, to: ShrinkT
         from_bytes: bytes(geometry.blocks_count),
         to_bytes: bytes(blocks),
         min_bytes: bytes(minimum),
-        moved_bytes: bytes(work.blocks),
+        moved_bytes: bytes(work.blocks + usage.tables_behind(blocks).map(|table| table.len).sum::<u64>()),
         moved_inodes: work.renumbered.len() as u32,
     })
 }

@@ -228,7 +228,9 @@ impl<'v, 'r> Mover<'v, 'r> {
                     } else if is_metadata {
                         self.copy_metadata(inode, owner, &old, run.start.0)?;
                     } else if !part.unwritten {
-                        self.copy(inode.number, &old, run.start.0)?;
+                        let (location, places) = (Location::of(Structure::Inode), (old.start, run.start.0));
+                        let location = location.inode(inode.number);
+                        copy_blocks(volume, &mut self.buffer, location, places, old.len.into())?;
                     }
                     self.progress.add(run.len.into())?;
                     push(&mut pieces, Piece { start: run.start.0, ..old });
@@ -254,24 +256,6 @@ impl<'v, 'r> Mover<'v, 'r> {
             moved.freed_metadata.extend(&map.nodes);
         }
         Ok(moved)
-    }
-
-    /// Copies blocks of a file.
-    fn copy(&mut self, number: InodeNumber, from: &Piece, to: u64) -> Result<()> {
-        let block_size = u64::from(self.volume.geometry.block_size);
-        let location = Location::of(Structure::Inode).inode(number);
-        let bytes = u64::from(from.len) * block_size;
-        self.buffer.resize(COPY_BYTES.min(bytes as usize).max(self.buffer.len()), 0);
-        let mut at = 0;
-        while at < bytes {
-            let len = (bytes - at).min(COPY_BYTES as u64) as usize;
-            let (device, part) = (&self.volume.device, &mut self.buffer[..len]);
-            let place = |block: u64| location.block(FsBlock(block + at / block_size));
-            device.read_at(from.start * block_size + at, part).map_err(|e| place(from.start).io(e))?;
-            device.write_at(to * block_size + at, part).map_err(|e| place(to).io(e))?;
-            at += len as u64;
-        }
-        Ok(())
     }
 
     /// Copies blocks that the journal writes, with checksums of the new owner.
@@ -365,6 +349,29 @@ impl<'v, 'r> Mover<'v, 'r> {
                  (`tune2fs -O ^has_journal`, then `tune2fs -J size=64`)",
             ))
     }
+}
+
+/// Copies blocks that no transaction writes.
+pub(super) fn copy_blocks(
+    volume: &Volume,
+    buffer: &mut Vec<u8>,
+    location: Location,
+    (from, to): (u64, u64),
+    len: u64,
+) -> Result<()> {
+    let block_size = u64::from(volume.geometry.block_size);
+    let bytes = len * block_size;
+    buffer.resize(COPY_BYTES.min(bytes as usize).max(buffer.len()), 0);
+    let mut at = 0;
+    while at < bytes {
+        let len = (bytes - at).min(COPY_BYTES as u64) as usize;
+        let (device, part) = (&volume.device, &mut buffer[..len]);
+        let place = |block: u64| location.block(FsBlock(block + at / block_size));
+        device.read_at(from * block_size + at, part).map_err(|e| place(from).io(e))?;
+        device.write_at(to * block_size + at, part).map_err(|e| place(to).io(e))?;
+        at += len as u64;
+    }
+    Ok(())
 }
 
 /// A piece in parts that lie wholly before or behind a block.

@@ -88,7 +88,8 @@ pub(super) fn next_end(old: &Geometry, usage: &Usage<'_>, wanted: u64) -> Result
     let content = usage.content()?;
     let fits = |end: u64| -> Result<bool> {
         let groups = (end - u64::from(old.first_data_block)).div_ceil(u64::from(old.blocks_per_group));
-        let behind = content.saturating_sub(usage.content_before(end)?);
+        let tables: u64 = usage.tables_behind(end).map(|table| table.len).sum();
+        let behind = content.saturating_sub(usage.content_before(end)?) + tables;
         let room = groups * u64::from(old.inodes_per_group) >= u64::from(usage.inodes);
         Ok(room && (behind == 0 || behind + slack(behind) <= usage.free_before(end)?))
     };

@@ -2,6 +2,7 @@
 //! runs remain for long ones.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use extant_alloc::MayUse;
 use extant_ondisk::{FsBlock, GroupNumber, Run};
@@ -67,18 +68,37 @@ impl<'v> Space<'v> {
         while left > 0 {
             let fitting = self.free.range((left, 0)..).next().or_else(|| self.free.last()).copied();
             let (free, start) = fitting.ok_or(Error::NoSpace)?;
-            self.free.remove(&(free, start));
             let taken = free.min(left);
-            self.put((start + taken, start + free));
-            let run = Run { start: FsBlock(start), len: taken as u32 };
-            let allocator = &self.volume.allocator;
-            let mut reservation = allocator.reserve(taken, MayUse::Reserved)?;
-            allocator.allocate_exactly(&mut reservation, self.volume.to_clusters(run))?;
-            self.taken.push(run);
-            runs.push(run);
+            runs.push(self.take_of((free, start), Run { start: FsBlock(start), len: taken as u32 })?);
             left -= taken;
         }
         Ok(runs)
+    }
+
+    /// Takes so many blocks in one run of some blocks; gives the first.
+    ///
+    /// # Errors
+    /// `NoSpace` if there is no such run; `Io`; `Corrupt`.
+    pub(super) fn take_run(&mut self, len: u64, within: &Range<u64>) -> Result<u64> {
+        let fitting = self.free.range((len, 0)..).find_map(|(free, start)| {
+            let from = within.start.max(*start);
+            (from + len <= within.end.min(start + free)).then_some(((*free, *start), from))
+        });
+        let (free, from) = fitting.ok_or(Error::NoSpace)?;
+        self.take_of(free, Run { start: FsBlock(from), len: len as u32 })?;
+        Ok(from)
+    }
+
+    /// Takes a part of a free run.
+    fn take_of(&mut self, (free, start): (u64, u64), run: Run) -> Result<Run> {
+        self.free.remove(&(free, start));
+        self.put((start, run.start.0));
+        self.put((run.start.0 + u64::from(run.len), start + free));
+        let allocator = &self.volume.allocator;
+        let mut reservation = allocator.reserve(run.len.into(), MayUse::Reserved)?;
+        allocator.allocate_exactly(&mut reservation, self.volume.to_clusters(run))?;
+        self.taken.push(run);
+        Ok(run)
     }
 
     /// One block.

@@ -10,10 +10,42 @@ pub(super) struct Usage<'v> {
     volume: &'v Volume,
     /// Free blocks of each group.
     free: Vec<u64>,
-    /// Runs of the file system's own blocks with their groups: bitmaps and inode tables.
-    pub(super) tables: Vec<(GroupNumber, u64, u64)>,
+    /// Bitmaps and inode tables of all groups.
+    pub(super) tables: Vec<Table>,
     /// Inodes in use.
     pub(super) inodes: u32,
+}
+
+/// Blocks that a descriptor names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Table {
+    /// The group whose descriptor it is.
+    pub(super) group: GroupNumber,
+    pub(super) kind: TableKind,
+    pub(super) start: u64,
+    pub(super) len: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum TableKind {
+    BlockBitmap,
+    InodeBitmap,
+    Inodes,
+}
+
+impl Table {
+    pub(super) fn end(&self) -> u64 {
+        self.start + self.len
+    }
+
+    pub(super) fn location(&self) -> Location {
+        let structure = match self.kind {
+            TableKind::BlockBitmap => Structure::BlockBitmap,
+            TableKind::InodeBitmap => Structure::InodeBitmap,
+            TableKind::Inodes => Structure::Inode,
+        };
+        Location::of(structure).group(self.group)
+    }
 }
 
 impl<'v> Usage<'v> {
@@ -33,10 +65,12 @@ impl<'v> Usage<'v> {
             let bytes = bytes.get(offset as usize..).unwrap_or_default();
             let descriptor =
                 GroupDescriptor::parse(bytes, geometry.desc_size).map_err(|e| location.format(e))?;
-            tables.push((group, descriptor.block_bitmap().0, 1));
-            tables.push((group, descriptor.inode_bitmap().0, 1));
             let len = u64::from(geometry.inode_table_blocks_per_group);
-            tables.push((group, descriptor.inode_table().0, len));
+            tables.extend([
+                Table { group, kind: TableKind::BlockBitmap, start: descriptor.block_bitmap().0, len: 1 },
+                Table { group, kind: TableKind::InodeBitmap, start: descriptor.inode_bitmap().0, len: 1 },
+                Table { group, kind: TableKind::Inodes, start: descriptor.inode_table().0, len },
+            ]);
         }
         let free_inodes = u32::try_from(volume.allocator.free_inodes()).unwrap_or(u32::MAX);
         let inodes = geometry.inodes_count.saturating_sub(free_inodes);
@@ -67,7 +101,7 @@ impl<'v> Usage<'v> {
         let geometry = &self.volume.geometry;
         let end = end.min(geometry.blocks_count);
         let tables: u64 =
-            self.tables.iter().map(|(_, start, len)| end.saturating_sub(*start).min(*len)).sum();
+            self.tables.iter().map(|table| end.saturating_sub(table.start).min(table.len)).sum();
         let mut heads = 0;
         for group in (0..geometry.group_count).map(GroupNumber) {
             let len = u64::from(geometry.base_meta_blocks(group));
@@ -76,6 +110,14 @@ impl<'v> Usage<'v> {
         let used =
             end.saturating_sub(u64::from(geometry.first_data_block)).saturating_sub(self.free_before(end)?);
         Ok(used.saturating_sub(tables + heads))
+    }
+
+    /// Bitmaps and inode tables of the groups that a file system of `blocks` has, of which blocks lie behind its end.
+    pub(super) fn tables_behind(&self, blocks: u64) -> impl Iterator<Item = &Table> {
+        let geometry = &self.volume.geometry;
+        let behind = blocks.saturating_sub(u64::from(geometry.first_data_block));
+        let groups = behind.div_ceil(u64::from(geometry.blocks_per_group));
+        self.tables.iter().filter(move |table| u64::from(table.group.0) < groups && table.end() > blocks)
     }
 
     /// All blocks that hold what files, directories and the journal are made of.

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use extant_ondisk::{
-    CompatFeatures, FileType, FsBlock, Geometry, GroupNumber, IncompatFeatures, InodeFlags, InodeNumber,
-    RawInode, Structure, indirect,
+    CompatFeatures, FileType, FsBlock, Geometry, IncompatFeatures, InodeFlags, InodeNumber, RawInode,
+    Structure, indirect,
 };
 
 use super::map::Map;
@@ -35,7 +35,7 @@ impl Work {
     /// `Unsupported` for what cannot be moved; `Corrupt` for blocks in use that no inode has, or two have; `Io`.
     pub(super) fn find(volume: &Volume, usage: &Usage<'_>, geometry: &Geometry) -> Result<Self> {
         let end = geometry.blocks_count;
-        check_movable(volume, usage, geometry)?;
+        check_movable(volume, geometry)?;
         let journal = InodeNumber(volume.superblock.lock().s_journal_inum());
         let mut work =
             Self { inodes: Vec::new(), renumbered: BTreeSet::new(), blocks: 0, moves_journal: false };
@@ -137,17 +137,11 @@ fn each_inode(volume: &Volume, act: &mut dyn FnMut(InodeNumber, &RawInode) -> Re
 }
 
 /// Refuses what is not moved.
-fn check_movable(volume: &Volume, usage: &Usage<'_>, geometry: &Geometry) -> Result<()> {
-    let end = geometry.blocks_count;
-    let is_behind =
-        |(group, start, len): &(GroupNumber, u64, u64)| group.0 < geometry.group_count && start + len > end;
-    if usage.tables.iter().any(is_behind) {
-        return Err(Error::Unsupported(
-            "making a disk smaller whose inode tables or bitmaps lie behind the new end (`resize2fs` moves them)",
-        ));
-    }
+fn check_movable(volume: &Volume, geometry: &Geometry) -> Result<()> {
     let superblock = volume.superblock.lock().clone();
-    if superblock.incompat().contains(IncompatFeatures::MMP) && superblock.s_mmp_block() >= end {
+    if superblock.incompat().contains(IncompatFeatures::MMP)
+        && superblock.s_mmp_block() >= geometry.blocks_count
+    {
         return Err(Error::Unsupported(
             "making a disk smaller whose multiple-mount protection lies behind the new end",
         ));

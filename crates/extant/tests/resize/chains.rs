@@ -1,0 +1,109 @@
+//! Random disks through chains of everything that changes a whole disk, by Extant, by e2fsprogs and by the kernel. After each link
+//! e2fsck finds nothing, and the tree is what it was.
+//!
+//! `EXTANT_CHAINS=N` tries so many disks, `EXTANT_CHAINS_FROM=SEED` begins with another, and a failing chain prints both.
+
+mod disks;
+mod kernel;
+mod links;
+
+use std::collections::BTreeMap;
+use std::env;
+
+use crate::disk::{Image, Random};
+use crate::tree::{Census, census, difference};
+
+/// A disk on its way.
+pub struct Chain {
+    pub image: Image,
+    pub arguments: Vec<String>,
+    pub random: Random,
+    pub tree: Census,
+    /// How many links there were.
+    pub links: u64,
+}
+
+/// What a link did to the tree.
+pub enum Done {
+    /// Nothing.
+    Same,
+    /// Times of directories changed.
+    Content,
+    /// What is below these directories changed.
+    Below(&'static [&'static str]),
+    /// It does not do that to this disk, and says why.
+    Refused(String),
+    /// Another program damaged the disk.
+    Damaged(String),
+}
+
+impl Chain {
+    /// Performs a link.
+    fn link(&mut self, (name, perform): links::Link) -> Result<Done, String> {
+        let done = perform(self)?;
+        self.links += 1;
+        if let Done::Damaged(_) = done {
+            return Ok(done);
+        }
+        if let Some(faults) = self.image.faults() {
+            let is_ours = !matches!(name, "resize2fs" | "growth by the kernel");
+            return if is_ours { Err(faults) } else { Ok(Done::Damaged(faults)) };
+        }
+        let fs = extant::Mount::new().read_only(true).open(&self.image.path).map_err(|e| e.to_string())?;
+        let tree = census(&fs).map_err(|e| e.to_string())?;
+        let is_kept = |path: &str, dirs: &[&str]| !dirs.iter().any(|dir| path.starts_with(dir));
+        let kept = |tree: &Census, dirs: &[&str]| -> Census {
+            tree.iter().filter(|(path, ..)| is_kept(path, dirs)).cloned().collect()
+        };
+        let plain = |tree: &Census| -> Census {
+            tree.iter().map(|(path, _, content)| (path.clone(), String::new(), content.clone())).collect()
+        };
+        let other = match &done {
+            Done::Same | Done::Refused(_) => difference(&self.tree, &tree),
+            Done::Content => difference(&plain(&self.tree), &plain(&tree)),
+            Done::Below(dirs) => difference(&kept(&self.tree, dirs), &kept(&tree, dirs)),
+            Done::Damaged(_) => None,
+        };
+        self.tree = tree;
+        other.map_or(Ok(done), Err)
+    }
+}
+
+/// Sends a disk through so many links; counts what was done.
+fn go(seed: u64, count: u64, counts: &mut BTreeMap<String, u64>) -> bool {
+    let Some(mut chain) = disks::random(seed) else { return false };
+    let mut names = Vec::new();
+    for _ in 0..count {
+        let link = links::LINKS[chain.random.below(links::LINKS.len() as u64) as usize];
+        names.push(link.0);
+        let case = |what: &str| {
+            format!("EXTANT_CHAINS_FROM={seed}: mke2fs {}: {names:?}: {what}", chain.arguments.join(" "))
+        };
+        let when = case("");
+        let kind = match chain.link(link) {
+            Ok(Done::Refused(why)) => {
+                println!("{when}refused: {}", why.lines().next().unwrap_or_default());
+                "refused"
+            }
+            Ok(Done::Damaged(why)) => {
+                println!("{when}damaged by another program: {why}");
+                *counts.entry("damaged by another program".to_owned()).or_default() += 1;
+                return true;
+            }
+            Ok(_) => "done",
+            Err(what) => panic!("{when}{what}"),
+        };
+        *counts.entry(format!("{} {kind}", link.0)).or_default() += 1;
+    }
+    true
+}
+
+#[test]
+fn chains_of_changes_of_whole_disks_leave_the_tree_as_it_is() {
+    let number = |name: &str| env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
+    let (disks, from) = (number("EXTANT_CHAINS"), number("EXTANT_CHAINS_FROM").unwrap_or(1));
+    let links = if disks.is_some() { 8 } else { 5 };
+    let mut counts = BTreeMap::new();
+    let went = (from..from + disks.unwrap_or(3)).filter(|seed| go(*seed, links, &mut counts)).count();
+    println!("{went} disks from EXTANT_CHAINS_FROM={from}: {counts:#?}");
+}
