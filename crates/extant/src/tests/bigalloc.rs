@@ -52,7 +52,7 @@ fn a_cluster_is_free_with_the_last_block_that_is_mapped_in_it() {
     }
     for (block, cluster) in SIZES {
         for pages in [0, 32 << 20] {
-            let device = disk((block, cluster), 64);
+            let device = disk((block, cluster), 24);
             let volume = mount_with_pages(&device, pages, true);
             let file = create(&volume, "file");
             volume.sync().unwrap();
@@ -87,7 +87,7 @@ fn extents_of_two_leaves_share_a_cluster() {
         return;
     }
     for (block, cluster) in SIZES {
-        let device = disk((block, cluster), 64);
+        let device = disk((block, cluster), 24);
         let volume = mount(&device);
         let file = create(&volume, "file");
         // Every other block: a leaf ends within a cluster.
@@ -108,7 +108,7 @@ fn extents_of_two_leaves_share_a_cluster() {
         for index in 0..pieces {
             let at = if index % 3 == 0 { 2 * (pieces - 1 - index / 3) } else { 2 * (index - index / 3 - 1) };
             punch(&volume, &file, at * block, block);
-            if index % 16 == 0 {
+            if index % 64 == 0 {
                 volume.sync().unwrap();
                 let copy = Arc::new(device.snapshot());
                 finish(mount(&copy), &copy, &format!("{index} pieces punched"));
@@ -170,7 +170,7 @@ fn blocks_of_a_directory_share_clusters_which_go_with_it() {
         return;
     }
     for (block, cluster) in SIZES {
-        let device = disk((block, cluster), 64);
+        let device = disk((block, cluster), 24);
         let volume = mount(&device);
         let root = volume.inode(InodeNumber::ROOT).unwrap();
         volume.sync().unwrap();
