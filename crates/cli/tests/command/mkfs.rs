@@ -114,7 +114,10 @@ fn unknown_words_are_refused_by_name() {
     let Some(bench) = new_bench() else { return };
     for (arguments, word) in [
         (&["mkfs", "-O", "dir_index,fancy", DISK, "8M"][..], "fancy"),
-        (&["mkfs", "-O", "bigalloc", DISK, "8M"], "bigalloc"),
+        (&["mkfs", "-O", "casefold", DISK, "8M"], "casefold"),
+        (&["mkfs", "-C", "16K", DISK, "8M"], "bigalloc"),
+        (&["mkfs", "-O", "bigalloc", "-C", "3000", DISK, "8M"], "3000"),
+        (&["mkfs", "-O", "bigalloc,^extent", DISK, "8M"], "extent"),
         (&["mkfs", "-E", "stride=4,frobnicate=1", DISK, "8M"], "frobnicate"),
         (&["mkfs", "-J", "device=/dev/x", DISK, "8M"], "device"),
         (&["mkfs", "-T", "nonsense", DISK, "8M"], "nonsense"),

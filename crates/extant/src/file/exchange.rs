@@ -71,6 +71,13 @@ impl Files {
         }
         let mut update = self.begin(Credits::new(credits, 0))?;
         update.begin_change();
+        // Blocks that either had and that may not be used yet go with the maps.
+        let unmapped = [left, right].map(|inode| inode.state().unmapped_tid);
+        if unmapped.iter().any(Option::is_some) {
+            for inode in [left, right] {
+                inode.state().unmapped_tid = Some(update.tid());
+            }
+        }
         update.take_over(left, &of_right, counts.0);
         update.take_over(right, &of_left, counts.1);
         update.finish();

@@ -84,6 +84,8 @@ pub(crate) struct InodeState {
     pub(crate) sync_tid: Option<TransactionId>,
     /// The last transaction that changed what `fdatasync` must make durable: size and block mapping.
     pub(crate) datasync_tid: Option<TransactionId>,
+    /// The last transaction that unmapped blocks of clusters which the file kept.
+    pub(crate) unmapped_tid: Option<TransactionId>,
 }
 
 impl InodeState {
@@ -103,6 +105,7 @@ impl Inode {
             deleted: false,
             sync_tid: None,
             datasync_tid: None,
+            unmapped_tid: None,
         };
         Self {
             number,

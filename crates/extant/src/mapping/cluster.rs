@@ -2,7 +2,8 @@
 //!
 //! The blocks of a cluster of a file ([`extant_ondisk::LogicalCluster`]) lie in one cluster of the disk, each at its place. So a hole is
 //! filled within the cluster of the blocks around it, if they have one, and else with clusters of its own. A cluster is freed with the last
-//! block of it that is mapped, written or not, by whichever extents and leaves.
+//! block of it that is mapped, written or not, by whichever extents and leaves. A block that was unmapped in a cluster which the file keeps
+//! is used again when that is durable ([`BlockMap::commit_unmapped`]), as a cluster that is free is.
 //!
 //! Without `bigalloc` a cluster is a block, and nothing here looks at the map.
 //!
@@ -28,6 +29,20 @@ pub(crate) struct NewBlocks {
     pub(crate) run: Run,
     /// The clusters they are in, which are taken and not marked; none if the file has the cluster.
     pub(crate) taken: Option<ClusterRun>,
+}
+
+/// The clusters of blocks of a file that no other block of it is in.
+#[derive(Debug)]
+pub(crate) struct ClustersLeft {
+    pub(crate) clusters: Vec<ClusterRun>,
+    /// Some of the blocks are in clusters that others are in.
+    pub(crate) has_shared: bool,
+}
+
+impl ClustersLeft {
+    pub(crate) fn count(&self) -> i64 {
+        self.clusters.iter().map(|run| i64::from(run.len)).sum()
+    }
 }
 
 impl BlockMap {
@@ -94,6 +109,23 @@ impl BlockMap {
         }
     }
 
+    /// Has durable that blocks of clusters which the file has were unmapped: to be called before one of them is used again. Until then
+    /// a crash brings the old map back, and what it maps must be there.
+    ///
+    /// # Errors
+    /// `ReadOnly`; the journal's.
+    ///
+    /// # Locks
+    /// None inside `HANDLE` may be held, and no update may be open.
+    pub(crate) fn commit_unmapped(&self, inode: &Inode) -> Result<()> {
+        let unmapped_tid = inode.state().unmapped_tid;
+        let journal = self.writable()?;
+        match unmapped_tid.filter(|tid| !journal.is_durable(*tid)) {
+            Some(tid) => Ok(journal.commit(tid)?),
+            None => Ok(()),
+        }
+    }
+
     /// As many of the `len` blocks of a hole, whose first cluster the file does not have, as lie before a cluster that it has.
     ///
     /// # Errors
@@ -126,11 +158,12 @@ impl BlockMap {
         inode: &Inode,
         range: Range<u64>,
         parts: Vec<Extent>,
-    ) -> Result<Vec<ClusterRun>> {
+    ) -> Result<ClustersLeft> {
         let ratio = u64::from(self.geometry.cluster_ratio);
         if ratio == 1 || range.is_empty() {
             let cluster = |part: Extent| self.to_clusters(Run { start: part.start, len: part.len.into() });
-            return Ok(parts.into_iter().map(cluster).collect());
+            let clusters = parts.into_iter().map(cluster).collect();
+            return Ok(ClustersLeft { clusters, has_shared: false });
         }
         let (first, last) = (self.cluster_around(range.start), self.cluster_around(range.end - 1));
         let raw = inode.raw();
@@ -158,7 +191,7 @@ impl BlockMap {
             clusters.push(self.to_clusters(Run { start: place, len: (part_end - start) as u32 }));
             done = self.cluster_around(part_end - 1).end;
         }
-        Ok(clusters)
+        Ok(ClustersLeft { clusters, has_shared: keeps_first || keeps_last })
     }
 
     /// Gives back blocks that were taken for a hole and that are not mapped.

@@ -51,6 +51,7 @@ impl BlockMap {
         let Wanted { logical, len, may_use, .. } = wanted;
         let growth = hole.growth();
         if let Some(start) = self.place_in_cluster(inode, raw, logical)? {
+            self.commit_unmapped(inode)?;
             let (_, offset) = self.geometry.logical_cluster(logical);
             let run = Run { start, len: len.min(self.geometry.cluster_ratio - offset) };
             let for_map = self.reserve_of(kept, (growth, growth), may_use)?;

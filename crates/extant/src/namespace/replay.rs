@@ -222,9 +222,8 @@ impl MetadataUpdate<'_> {
             let (from, end) = (u64::from(logical.0), u64::from(logical.0) + u64::from(len));
             let part = Extent { logical, len: len as u16, start, ..extent };
             let more = names.clusters_of_only(inode, from..end, vec![part])?;
-            let more: i64 = more.iter().map(|clusters| i64::from(clusters.len)).sum();
             let change = self.map_marked(inode, hole, logical, Run { start, len }, extent.unwritten)?;
-            self.change_content(inode, change.with_clusters(more), |_| ())?;
+            self.change_content(inode, change.with_clusters(more.count()), |_| ())?;
             (logical, start, left) =
                 (LogicalBlock(logical.0 + len), FsBlock(start.0 + u64::from(len)), left - len);
         }

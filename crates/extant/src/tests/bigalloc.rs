@@ -1,6 +1,6 @@
 //! Clusters of 16 and 64 KiB: which blocks share one, when it is free again, and what counts by clusters.
 
-use extant_block::MemoryDevice;
+use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::InodeNumber;
 use extant_rt::Arc;
 
@@ -9,8 +9,11 @@ use super::names::new;
 use crate::error::Error;
 use crate::file::fallocate::Fallocate;
 use crate::incore::inode_cache::InodeRef;
-use crate::mount::Volume;
+use crate::mount::{Options, Volume};
 use crate::namespace::NewKind;
+use crate::resize::shrink::ShrinkTo;
+use crate::resize::{self, shrink};
+use crate::tune::Tune;
 
 /// Block size and cluster size.
 const SIZES: [(u64, u64); 2] = [(1024, 16 << 10), (4096, 64 << 10)];
@@ -49,7 +52,7 @@ fn a_cluster_is_free_with_the_last_block_that_is_mapped_in_it() {
     }
     for (block, cluster) in SIZES {
         for pages in [0, 32 << 20] {
-            let device = disk((block, cluster), 64);
+            let device = disk((block, cluster), 24);
             let volume = mount_with_pages(&device, pages, true);
             let file = create(&volume, "file");
             volume.sync().unwrap();
@@ -84,7 +87,7 @@ fn extents_of_two_leaves_share_a_cluster() {
         return;
     }
     for (block, cluster) in SIZES {
-        let device = disk((block, cluster), 64);
+        let device = disk((block, cluster), 24);
         let volume = mount(&device);
         let file = create(&volume, "file");
         // Every other block: a leaf ends within a cluster.
@@ -105,7 +108,7 @@ fn extents_of_two_leaves_share_a_cluster() {
         for index in 0..pieces {
             let at = if index % 3 == 0 { 2 * (pieces - 1 - index / 3) } else { 2 * (index - index / 3 - 1) };
             punch(&volume, &file, at * block, block);
-            if index % 16 == 0 {
+            if index % 64 == 0 {
                 volume.sync().unwrap();
                 let copy = Arc::new(device.snapshot());
                 finish(mount(&copy), &copy, &format!("{index} pieces punched"));
@@ -167,7 +170,7 @@ fn blocks_of_a_directory_share_clusters_which_go_with_it() {
         return;
     }
     for (block, cluster) in SIZES {
-        let device = disk((block, cluster), 64);
+        let device = disk((block, cluster), 24);
         let volume = mount(&device);
         let root = volume.inode(InodeNumber::ROOT).unwrap();
         volume.sync().unwrap();
@@ -219,4 +222,52 @@ fn ranges_move_by_whole_clusters_only() {
     assert_eq!((file.size(), clusters_of(&volume, &file)), (8 * cluster, 6));
     drop(file);
     finish(volume, &device, "moved");
+}
+
+#[test]
+fn another_size_is_refused_by_name_and_nothing_changes() {
+    if !has_tools() {
+        return;
+    }
+    let device: Arc<dyn BlockDevice> = disk(SIZES[0], 24);
+    let options = Options { background: false, ..Options::default() };
+    let mut before = vec![0; device.size() as usize];
+    device.read_at(0, &mut before).unwrap();
+    let grown = resize::grow(&device, &options, 24 << 20).map(drop);
+    let to = ShrinkTo::Minimum;
+    let planned = shrink::plan(&device, &options, to).map(drop);
+    let shrunk = shrink::shrink(&device, &options, to, &mut |_| true).map(drop);
+    for refused in [grown, planned, shrunk] {
+        let said = refused.expect_err("refused").to_string();
+        assert!(said.contains("bigalloc") && said.contains("resize2fs"), "{said}");
+    }
+    assert_clean(&*device, "after refusals");
+}
+
+/// Usage counts whole clusters, for e2fsck too.
+#[test]
+fn quota_files_are_added_and_usage_counts_clusters() {
+    if !has_tools() {
+        return;
+    }
+    for (block, cluster) in SIZES {
+        let device = disk((block, cluster), 32);
+        let volume = mount(&device);
+        let before = create(&volume, "before");
+        volume.write_at(&before, Some(5 * block), &[1; 100], true).unwrap();
+        drop(before);
+        finish(volume, &device, "without quotas");
+        Tune::new().features("quota,project").unwrap().apply(device.clone()).unwrap();
+        assert_clean(&*device, "with quota files");
+        let volume = mount_with_pages(&device, 32 << 20, true);
+        let file = create(&volume, "file");
+        for index in 0..40 {
+            volume.write_at(&file, Some(3 * index * block), &[1; 100], true).unwrap();
+        }
+        punch(&volume, &file, 0, 3 * cluster + block);
+        drop(file);
+        finish(volume, &device, "with usage");
+        Tune::new().features("^quota,^project").unwrap().apply(device.clone()).unwrap();
+        assert_clean(&*device, "without quota files again");
+    }
 }

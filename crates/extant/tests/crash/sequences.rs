@@ -284,14 +284,39 @@ fn extents_that_share_clusters_survive_every_crash() {
     }
     for kind in CLUSTERS {
         let base = Base::new(kind);
-        let scenarios: Vec<Scenario<'_>> = (0..8 * scale())
-            .map(|seed| {
-                let mut scenario = random_scenario(&base, seed, 5 + seed as usize % 36, 0);
-                scenario.ops.iter_mut().for_each(|op| *op = op.in_clusters(16));
-                let pages = if seed % 2 == 0 { pages(seed) } else { Pages::default() };
-                Scenario { pages, ..scenario }
-            })
-            .collect();
+        let block = kind.block_size;
+        // Blocks that are unmapped and mapped again in one transaction, in a cluster that the file keeps.
+        let unmap = [
+            Op::Truncate { file: "a", bytes: 7 * block + 894 },
+            Op::Punch { file: "a", at: 8 * block, bytes: 3 * block },
+        ];
+        let map = [
+            Op::Write { file: "a", at: 8 * block + 331, bytes: 317 },
+            Op::Allocate { file: "a", at: 8 * block, bytes: 2 * block, keep_size: false },
+        ];
+        let again = unmap.into_iter().flat_map(|unmap| map.map(|map| [unmap, map])).zip(0..);
+        let again = again.map(|([unmap, map], seed)| Scenario {
+            base: &base,
+            ops: vec![
+                Op::Write { file: "a", at: 6 * block, bytes: 5 * block },
+                Op::Fsync("a"),
+                unmap,
+                map,
+                Op::Write { file: "a", at: 8 * block + 17, bytes: 100 },
+                Op::Chmod { path: "b", mode: 0o600 },
+            ],
+            fault: Fault::None,
+            commits: 0,
+            seed,
+            pages: if seed % 2 == 0 { Pages::default() } else { pages(seed) },
+        });
+        let random = (0..8 * scale()).map(|seed| {
+            let mut scenario = random_scenario(&base, seed, 5 + seed as usize % 36, 0);
+            scenario.ops.iter_mut().for_each(|op| *op = op.in_clusters(16));
+            let pages = if seed % 2 == 0 { pages(seed) } else { Pages::default() };
+            Scenario { pages, ..scenario }
+        });
+        let scenarios: Vec<Scenario<'_>> = again.chain(random).collect();
         let plan = Plan { trees: 20, checked: 10, compared: 1 };
         println!("{}: {}", kind.name, explore_all(kind.name, &scenarios, plan));
     }

@@ -1,6 +1,5 @@
 //! Freeing a range of a file, from its end to its beginning, in steps that each fit an update.
 
-use extant_alloc::ClusterRun;
 use extant_ondisk::{Extent, LogicalBlock, Run, Structure};
 use extant_rt::Arc;
 
@@ -8,6 +7,7 @@ use super::leaf::{self, Splice};
 use super::path::Path;
 use crate::error::{Location, Result};
 use crate::incore::inode::Inode;
+use crate::mapping::cluster::ClustersLeft;
 use crate::mapping::{BlockMap, ContentKind};
 use crate::metadata::update::MetadataUpdate;
 
@@ -18,8 +18,8 @@ pub(crate) struct Removal {
     splice: Splice,
     /// Its blocks, of metadata.
     unmapped: Vec<Run>,
-    /// Clusters that no block of the file is in afterwards.
-    freed: Vec<ClusterRun>,
+    /// The clusters of its blocks that no other is in.
+    freed: ClustersLeft,
     kind: ContentKind,
     /// Credits that the step takes.
     pub(crate) credits: u32,
@@ -76,7 +76,7 @@ impl BlockMap {
                     ContentKind::Metadata => parts.iter().map(run_of).collect(),
                 };
                 let freed = self.clusters_of_only(inode, cut_from..end, parts)?;
-                freed.iter().try_for_each(|run| self.allocator.prepare_free(*run))?;
+                freed.clusters.iter().try_for_each(|run| self.allocator.prepare_free(*run))?;
                 path.nodes().try_for_each(|block| self.prepare_free_block(block))?;
                 let blocks = path.growth(splice.added());
                 let end = left_end(&path, splice.at.start, from, cut_from);
@@ -127,7 +127,7 @@ impl MetadataUpdate<'_> {
     pub(crate) fn remove_extents(&mut self, inode: &Arc<Inode>, removal: Removal) -> Result<()> {
         let Removal { path, splice, unmapped, freed, kind, .. } = removal;
         self.unmap_extents(inode, path, splice, &freed)?;
-        self.free_content(kind, &unmapped, &freed)
+        self.free_content(kind, &unmapped, &freed.clusters)
     }
 
     /// Carries out a step but for freeing the clusters that no block is in any more.
@@ -143,10 +143,13 @@ impl MetadataUpdate<'_> {
         inode: &Arc<Inode>,
         path: Path,
         splice: Splice,
-        freed: &[ClusterRun],
+        freed: &ClustersLeft,
     ) -> Result<()> {
-        let clusters: i64 = freed.iter().map(|run| i64::from(run.len)).sum();
         let change = self.edit_leaf(inode, path, splice)?;
-        self.change_content(inode, change.with_clusters(-clusters), |_| ())
+        self.change_content(inode, change.with_clusters(-freed.count()), |_| ())?;
+        if freed.has_shared {
+            inode.state().unmapped_tid = Some(self.tid());
+        }
+        Ok(())
     }
 }
