@@ -128,12 +128,13 @@ impl File {
     /// # Errors
     /// As [`File::read_at`].
     pub fn read_to_end_at(&self, offset: u64) -> Result<Vec<u8>> {
-        const PIECE_BYTES: usize = 1 << 20;
+        const PIECE_BYTES: u64 = 1 << 20;
         let mut content = Vec::new();
         loop {
-            // The size is the disk's word only: grow by what is really read.
+            // The size is the disk's word only: grow by what is really read. One byte more shows that it ends.
             let start = content.len();
-            content.resize(start + PIECE_BYTES, 0);
+            let left = self.inode.size().saturating_sub(offset.saturating_add(start as u64));
+            content.resize(start + left.saturating_add(1).min(PIECE_BYTES) as usize, 0);
             let read = self.read_at(&mut content[start..], offset + start as u64)?;
             content.truncate(start + read);
             if read == 0 {
