@@ -78,7 +78,7 @@ test-errors: setup-test
 # Crashes of every sequence of one and two operations, of a sample of three, of all pairs of operations on open files
 # without names, of long ones and of threads; more than 200,000 images, 25 minutes.
 test-crashes: setup-test
-	EXTANT_CRASH_SCALE=3 $(CARGO) test --locked -p extant --test crash --test resize -- --nocapture
+	EXTANT_CRASH_SCALE=3 $(CARGO) test --locked -p extant --test crash --test resize --test defrag -- --nocapture
 
 # Writeback contexts change every 100 ms under writers for a minute, on an idle machine.
 test-contexts: setup-build

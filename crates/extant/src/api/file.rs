@@ -3,11 +3,13 @@
 use std::io;
 use std::ops::Deref;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use extant_ondisk::{InodeFlags, InodeNumber};
 
 use super::filesystem::Filesystem;
 use super::options::OpenOptions;
+use crate::defrag::{DefragEvent, DefragOptions, Defragmented};
 use crate::error::{Error, Result};
 use crate::file::fallocate::Fallocate;
 use crate::file::seek::{FileExtent, SeekTo};
@@ -141,6 +143,19 @@ impl File {
                 return Ok(content);
             }
         }
+    }
+
+    /// As [`Filesystem::defrag`] of this file, or of this directory and what is below it; paths begin there.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn defrag(
+        &self,
+        options: &DefragOptions,
+        report: &mut dyn FnMut(DefragEvent<'_>) -> bool,
+    ) -> Result<Defragmented> {
+        let start = self.inode.number;
+        self.fs.finish_operation(self.fs.volume().defrag(start, Path::new(""), *options, report))
     }
 
     /// Writes at `offset`, or at the end if opened to append; how much was written.
