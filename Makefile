@@ -78,7 +78,7 @@ test-errors: setup-test
 # Crashes of every sequence of one and two operations, of a sample of three, of all pairs of operations on open files
 # without names, of long ones and of threads; more than 200,000 images, 25 minutes.
 test-crashes: setup-test
-	EXTANT_CRASH_SCALE=3 $(CARGO) test --locked -p extant --test crash --test resize -- --nocapture
+	EXTANT_CRASH_SCALE=3 $(CARGO) test --locked -p extant --test crash --test resize --test defrag -- --nocapture
 
 # Crashes after every request of each change that `tune` makes; most of the time is e2fsck's.
 test-tune-crashes: setup-test

@@ -28,7 +28,7 @@ pub use fault::{Fault, FaultDevice, Operation, Request};
 pub use file::{Copied, Create, DeviceAccess, FileDevice, Transfer};
 pub use memory::MemoryDevice;
 pub use modelled::{Model, ModelledDevice, Rotating};
-pub use mounted::{fitrim, resize_mounted};
+pub use mounted::{DefragmentedMount, defrag_mounted, fitrim, resize_mounted};
 pub use overlay::Overlay;
 pub use partition::Partition;
 pub use partition_table::PartitionTable;

@@ -1,4 +1,5 @@
-//! The `ioctl`s by which a mounted file system trims itself and becomes larger, of whichever server.
+//! The `ioctl`s by which a mounted file system trims itself and becomes larger, of whichever server, and by which one of Extant
+//! defragments itself.
 
 use std::fs::File;
 use std::io;
@@ -41,6 +42,62 @@ pub fn resize_mounted(dir: &Path, blocks: u64) -> io::Result<()> {
     let request = unsafe { rustix::ioctl::Setter::<RESIZE_FS, u64>::new(blocks) };
     // SAFETY: the request holds the number until the call has ended.
     unsafe { rustix::ioctl::ioctl(&file, request) }.map_err(failed)
+}
+
+/// What a server of Extant did when it defragmented.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DefragmentedMount {
+    /// Files with fewer runs of blocks.
+    pub files: u64,
+    /// Directories with fewer blocks or runs.
+    pub directories: u64,
+    /// Their runs before.
+    pub runs_before: u64,
+    /// Their runs after.
+    pub runs_after: u64,
+    /// Runs that moved to join free runs.
+    pub joined_runs: u64,
+    /// Bytes that were copied.
+    pub moved_bytes: u64,
+    /// What stays as it is for a reason.
+    pub left: u64,
+    /// What an error kept from being improved.
+    pub failed: u64,
+}
+
+/// Has the server of Extant that `path` is on defragment it and what is below, or say what that would do.
+///
+/// # Errors
+/// `Unsupported` if another file system is mounted there; else the host's.
+#[expect(unsafe_code, reason = "the request has no safe wrapper")]
+pub fn defrag_mounted(path: &Path, is_dry_run: bool) -> io::Result<DefragmentedMount> {
+    type Sums = [u64; 8];
+    const DEFRAG: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<Sums>(0xE4, 1);
+    const PLAN: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<Sums>(0xE4, 2);
+    let file = File::open(path)?;
+    let sums: rustix::io::Result<Sums> = if is_dry_run {
+        // SAFETY: the request writes eight numbers.
+        let request = unsafe { rustix::ioctl::Getter::<PLAN, Sums>::new() };
+        // SAFETY: the request has room for them.
+        unsafe { rustix::ioctl::ioctl(&file, request) }
+    } else {
+        // SAFETY: the request writes eight numbers.
+        let request = unsafe { rustix::ioctl::Getter::<DEFRAG, Sums>::new() };
+        // SAFETY: the request has room for them.
+        unsafe { rustix::ioctl::ioctl(&file, request) }
+    };
+    let [files, directories, runs_before, runs_after, joined_runs, moved_bytes, left, failed] =
+        sums.map_err(self::failed)?;
+    Ok(DefragmentedMount {
+        files,
+        directories,
+        runs_before,
+        runs_after,
+        joined_runs,
+        moved_bytes,
+        left,
+        failed,
+    })
 }
 
 fn failed(error: rustix::io::Errno) -> io::Error {

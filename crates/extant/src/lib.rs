@@ -4,6 +4,7 @@
 
 mod api;
 mod check;
+mod defrag;
 mod directory;
 mod error;
 mod file;
@@ -22,6 +23,7 @@ mod tune;
 
 pub use api::{Dir, DirEntry, File, Filesystem, Mount, OpenOptions, SYMLINKS_MAX};
 pub use check::{FINDINGS_MAX, Finding, Pass, Progress};
+pub use defrag::{Changed, DefragEvent, DefragOptions, Defragmented};
 pub use directory::DirItem;
 pub use error::{Error, Location, MmpHolder, Result};
 #[cfg(extant_linux_model)]

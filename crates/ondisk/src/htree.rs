@@ -14,9 +14,11 @@
 
 mod leaf;
 mod node;
+mod pack;
 
-pub use leaf::{LeafSplit, make_root_from_linear};
+pub use leaf::{Dots, LeafSplit, make_root_from_linear};
 pub use node::{DxNode, DxNodeMut, init_node, set_has_csum};
+pub use pack::PackedDirectory;
 
 use crate::checksum::Checksums;
 use crate::crcs::crc32c;

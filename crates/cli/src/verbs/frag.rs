@@ -15,13 +15,15 @@ use crate::size;
 
 /// The longest extent of written blocks; a file needs at least one for each that many.
 const EXTENT_BLOCKS_MAX: u64 = 32_768;
+/// Above this score e4defrag says that files are worth rewriting.
+const SCORE_FAIR: u64 = 55;
 /// Columns of the longest bar.
 const BAR_MAX: u64 = 32;
 
 /// Tell how free space and files are broken up
 #[derive(Args)]
 #[command(after_help = "\
-The score is that of e4defrag: 0 to 30 good, 31 to 55 fair, more: files are worth rewriting.
+The score is that of e4defrag: 0 to 30 good, 31 to 55 fair, more: files are worth rewriting, as `extant defrag` does.
 
 Examples:
   extant frag disk.img
@@ -35,7 +37,7 @@ pub struct Frag {
 
 /// Runs of blocks by the power of two of their length.
 #[derive(Debug, Default)]
-struct Histogram {
+pub(super) struct Histogram {
     classes: Vec<Class>,
 }
 
@@ -55,7 +57,8 @@ impl Histogram {
         self.classes[order].blocks += blocks;
     }
 
-    fn runs(&self) -> u64 {
+    /// How many runs there are.
+    pub(super) fn runs(&self) -> u64 {
         self.classes.iter().map(|class| class.runs).sum()
     }
 
@@ -90,21 +93,24 @@ impl Histogram {
     }
 }
 
-/// What was found.
+/// How a disk is broken up.
 #[derive(Debug, Default)]
-struct Layout {
-    free: Histogram,
-    extents: Histogram,
+pub(super) struct Layout {
+    pub(super) free: Histogram,
+    /// The blocks of the longest free run.
+    pub(super) longest: u64,
+    pub(super) extents: Histogram,
     /// Files and directories with blocks.
     files: u64,
     /// Those with more extents than they need.
     fragmented: u64,
-    /// Extents that the files need at least.
-    needed: u64,
+    /// Extents that the files need at least: for each part without a hole, and for each 32,768 blocks of one.
+    pub(super) needed: u64,
 }
 
 impl Layout {
-    fn of(fs: &Filesystem) -> extant::Result<Self> {
+    /// Reads the bitmaps and the maps of all files.
+    pub(super) fn of(fs: &Filesystem) -> extant::Result<Self> {
         let mut layout = Self::default();
         let mut run = (0, 0);
         // Runs that touch across the border of two groups are one.
@@ -112,11 +118,11 @@ impl Layout {
             if run.0 + run.1 == start {
                 run.1 += u64::from(len);
             } else {
-                layout.free.add(run.1);
+                layout.add_free(run.1);
                 run = (start, u64::from(len));
             }
         })?;
-        layout.free.add(run.1);
+        layout.add_free(run.1);
         let mut seen = HashSet::new();
         let mut dirs = vec![fs.root()?];
         while let Some(dir) = dirs.pop() {
@@ -136,12 +142,21 @@ impl Layout {
         Ok(layout)
     }
 
+    fn add_free(&mut self, blocks: u64) {
+        self.free.add(blocks);
+        self.longest = self.longest.max(blocks);
+    }
+
     fn add_file(&mut self, file: &File) -> extant::Result<()> {
-        // Logical block, block and length.
-        let (mut runs, mut blocks, mut last) = (0, 0, (0, 0, 0));
+        // Logical block, block and length; and the blocks of a part without a hole.
+        let (mut runs, mut needed, mut last, mut part) = (0, 0_u64, (0, 0, 0), 0_u64);
         file.visit_extents(0, u64::MAX, &mut |extent| {
             let (logical, start, len) = (u64::from(extent.logical.0), extent.start.0, u64::from(extent.len));
-            blocks += len;
+            if last.0 + last.2 != logical {
+                needed += part.div_ceil(EXTENT_BLOCKS_MAX);
+                part = 0;
+            }
+            part += len;
             // One run of blocks, however the tree cuts it.
             if last.2 > 0 && last.0 + last.2 == logical && last.1 + last.2 == start {
                 last.2 += len;
@@ -152,18 +167,30 @@ impl Layout {
             }
         })?;
         self.extents.add(last.2);
-        if blocks == 0 {
+        needed += part.div_ceil(EXTENT_BLOCKS_MAX);
+        if needed == 0 {
             return Ok(());
         }
         self.files += 1;
-        let needed = blocks.div_ceil(EXTENT_BLOCKS_MAX);
         self.needed += needed;
         self.fragmented += u64::from(runs > needed);
         Ok(())
     }
 
+    /// For programs.
+    pub(super) fn document(&self, block_bytes: u64) -> Value {
+        json!({
+            "free": self.free.document(block_bytes),
+            "files": self.files,
+            "fragmented_files": self.fragmented,
+            "extents": self.extents.document(block_bytes),
+            "extents_needed": self.needed,
+            "score": self.score(),
+        })
+    }
+
     /// As e4defrag scores: by the superfluous extents per 100 blocks.
-    fn score(&self) -> u64 {
+    pub(super) fn score(&self) -> u64 {
         let superfluous = self.extents.runs().saturating_sub(self.needed);
         let ratio = (superfluous * 100).checked_div(self.extents.blocks()).unwrap_or(0);
         if ratio > 10 { 80 + 20 * ratio / 100 } else { 8 * ratio }
@@ -179,15 +206,9 @@ impl Frag {
         let block_bytes = u64::from(fs.statistics().block_size);
         let mut output = Output::new();
         if self.reading.json {
-            output.json(&json!({
-                "image": self.image.display().to_string(),
-                "free": layout.free.document(block_bytes),
-                "files": layout.files,
-                "fragmented_files": layout.fragmented,
-                "extents": layout.extents.document(block_bytes),
-                "extents_needed": layout.needed,
-                "score": layout.score(),
-            }))?;
+            let mut document = layout.document(block_bytes);
+            document["image"] = self.image.display().to_string().into();
+            output.json(&document)?;
         } else {
             let free = &layout.free;
             let average = |histogram: &Histogram| size::show(histogram.average() * block_bytes);
@@ -201,7 +222,10 @@ impl Frag {
                 layout.fragmented
             ))?;
             extents.lines(block_bytes, &mut output)?;
-            output.line(format!("score: {}", layout.score()))?;
+            let score = layout.score();
+            let advice =
+                if score > SCORE_FAIR { "; `extant defrag` brings files into fewer extents" } else { "" };
+            output.line(format!("score: {score}{advice}"))?;
         }
         output.finish()?;
         Ok(0)

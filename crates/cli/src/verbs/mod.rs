@@ -5,6 +5,7 @@ mod cat;
 mod check;
 mod completions;
 mod cp;
+mod defrag;
 mod df;
 mod diff;
 mod du;
@@ -96,6 +97,7 @@ enum Verb {
     Replay(replay::Replay),
     Resize(resize::Resize),
     Frag(frag::Frag),
+    Defrag(defrag::Defrag),
     Tune(Box<tune::Tune>),
     Trim(trim::Trim),
     Bench(exec_sibling::Bench),
@@ -171,6 +173,7 @@ impl Verb {
             Self::Replay(verb) => verb.run(),
             Self::Resize(verb) => verb.run(),
             Self::Frag(verb) => verb.run(),
+            Self::Defrag(verb) => verb.run(),
             Self::Tune(verb) => verb.run(),
             Self::Trim(verb) => verb.run(),
             Self::Bench(verb) => verb.run(),

@@ -5,6 +5,7 @@ mod bench;
 mod content;
 mod copies;
 mod copying;
+mod defrag;
 mod differences;
 mod exclusion;
 mod exec_sibling;

@@ -5,6 +5,7 @@ mod common;
 mod crash;
 mod cycles;
 mod damaged;
+mod defrag;
 mod growing;
 mod kernel;
 mod load;

@@ -3,11 +3,13 @@
 use std::io;
 use std::ops::Deref;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use extant_ondisk::{InodeFlags, InodeNumber};
 
 use super::filesystem::Filesystem;
 use super::options::OpenOptions;
+use crate::defrag::{DefragEvent, DefragOptions, Defragmented};
 use crate::error::{Error, Result};
 use crate::file::fallocate::Fallocate;
 use crate::file::seek::{FileExtent, SeekTo};
@@ -128,18 +130,32 @@ impl File {
     /// # Errors
     /// As [`File::read_at`].
     pub fn read_to_end_at(&self, offset: u64) -> Result<Vec<u8>> {
-        const PIECE_BYTES: usize = 1 << 20;
+        const PIECE_BYTES: u64 = 1 << 20;
         let mut content = Vec::new();
         loop {
-            // The size is the disk's word only: grow by what is really read.
+            // The size is the disk's word only: grow by what is really read. One byte more shows that it ends.
             let start = content.len();
-            content.resize(start + PIECE_BYTES, 0);
+            let left = self.inode.size().saturating_sub(offset.saturating_add(start as u64));
+            content.resize(start + left.saturating_add(1).min(PIECE_BYTES) as usize, 0);
             let read = self.read_at(&mut content[start..], offset + start as u64)?;
             content.truncate(start + read);
             if read == 0 {
                 return Ok(content);
             }
         }
+    }
+
+    /// As [`Filesystem::defrag`] of this file, or of this directory and what is below it; paths begin there.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn defrag(
+        &self,
+        options: &DefragOptions,
+        report: &mut dyn FnMut(DefragEvent<'_>) -> bool,
+    ) -> Result<Defragmented> {
+        let start = self.inode.number;
+        self.fs.finish_operation(self.fs.volume().defrag(start, Path::new(""), *options, report))
     }
 
     /// Writes at `offset`, or at the end if opened to append; how much was written.

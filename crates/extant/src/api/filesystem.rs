@@ -1,5 +1,7 @@
 //! A mounted file system as a user sees it, without its files.
 
+use std::path::Path;
+
 use extant_alloc::{MballocStatistics, PreallocStatistics};
 use extant_journal::Stats as JournalStatistics;
 use extant_ondisk::{GroupNumber, Structure, Superblock};
@@ -7,6 +9,7 @@ use extant_rt::{Arc, Padded};
 use extant_writeback::Statistics as WritebackStatistics;
 
 use crate::check::{Finding, Progress};
+use crate::defrag::{DefragEvent, DefragOptions, Defragmented};
 use crate::error::{Error, Location, MmpHolder, Result};
 use crate::incore::inode_cache::InodeRef;
 use crate::metadata::Statistics;
@@ -184,6 +187,48 @@ impl Filesystem {
             _ => {}
         }
         self.finish_operation(volume.grow(bytes))
+    }
+
+    /// Brings files into fewer extents and directories into fewer blocks, at `path` and below it, while the file system is used; of the
+    /// root also free space into longer runs. Symbolic links are followed to `path` only. Content, times, attributes and inode numbers
+    /// stay; a directory may become smaller. Each move is a transaction, so a crash leaves the old place or the new one; on a disk without
+    /// a journal it may damage the file system. A writer waits while some of its file moves, 16 MiB of it at a time in most cases.
+    ///
+    /// `report` is called after each move and each file, and says whether to go on. Files that lack room, that must stay in their place,
+    /// or that an error keeps from being moved, are reported and left as they are.
+    ///
+    /// ```
+    /// use extant::{DefragOptions, Filesystem, Mount, mkfs::Mkfs};
+    /// use extant_block::MemoryDevice;
+    /// use extant_rt::Arc;
+    ///
+    /// let device = Arc::new(MemoryDevice::new(64 << 20));
+    /// Mkfs::new().bytes(64 << 20).format(&*device)?;
+    /// let fs = Mount::new().open_device(device)?;
+    /// // Two files that are written in turn lie in many parts.
+    /// let [one, two] = ["/one", "/two"].map(|path| fs.options().write(true).create(true).open(path));
+    /// let (one, two) = (one?, two?);
+    /// for part in 0..100 {
+    ///     one.write_all_at(&[1; 4096], part << 12)?;
+    ///     two.write_all_at(&[2; 4096], part << 12)?;
+    /// }
+    /// let done = fs.defrag("/", &DefragOptions::default(), &mut |_| true)?;
+    /// assert!(done.runs_after <= done.runs_before);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `NotFound` and others of a path; `ReadOnly`, unless it is a dry run; `Interrupted` if `report` says so; `Unsupported`; `Io` and
+    /// `Corrupt` of what is not a single file's. What was done stays done, and the file system is whole.
+    pub fn defrag(
+        &self,
+        path: impl AsRef<Path>,
+        options: &DefragOptions,
+        report: &mut dyn FnMut(DefragEvent<'_>) -> bool,
+    ) -> Result<Defragmented> {
+        let path = path.as_ref();
+        let start = self.lookup(path)?.number();
+        self.finish_operation(self.volume().defrag(start, path, *options, report))
     }
 
     /// Zeroes the inode tables that mkfs left to be initialised lazily, as a long mount does in the background. Where the device can make

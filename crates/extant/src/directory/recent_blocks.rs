@@ -1,7 +1,7 @@
 //! Blocks of directories that a thread used last, so that it finds them again past the tables that all threads share.
 //!
-//! Invariant: a block found here is one that the directory has. Its blocks keep their places as long as it exists, and are
-//! forgotten when they are freed; a buffer that is kept here stays in the cache.
+//! Invariant: a block found here is one that the directory has. Its blocks are forgotten when they are freed, by its deletion or because it
+//! gets others ([`crate::defrag`]); a buffer that is kept here stays in the cache.
 //!
 //! Locks: `CACHE`, one per slot, over nothing. Tests: `tests/large_dirs.rs`, `tests/dcache.rs`.
 

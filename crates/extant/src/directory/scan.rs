@@ -20,7 +20,7 @@ type Visit<'v> = dyn FnMut(LogicalBlock, &[u8], usize) -> Result<bool> + 'v;
 impl Directories {
     /// Calls `visit` with each block that holds entries, and how many bytes of it, until it says false. Damaged
     /// blocks are passed over, and the first damage is the result if no call said false.
-    pub(super) fn scan_directory(&self, dir: &Arc<Inode>, visit: &mut Visit<'_>) -> Result<()> {
+    pub(crate) fn scan_directory(&self, dir: &Arc<Inode>, visit: &mut Visit<'_>) -> Result<()> {
         if let Some(bytes) = self.inline_directory(dir)? {
             return visit(LogicalBlock(0), &bytes, self.dir_format.usable).map(drop);
         }

@@ -216,7 +216,7 @@ fn copy_sizes(from: &Superblock, to: &mut Superblock) {
 }
 
 /// Writes blocks that no transaction writes, adjacent ones at once.
-fn write_all(volume: &Volume, mut blocks: Vec<(FsBlock, Vec<u8>)>) -> Result<()> {
+pub(crate) fn write_all(volume: &Volume, mut blocks: Vec<(FsBlock, Vec<u8>)>) -> Result<()> {
     /// Blocks written at once.
     const RUN_MAX: usize = 256;
     blocks.sort_by_key(|(block, _)| *block);

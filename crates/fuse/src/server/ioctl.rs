@@ -7,6 +7,7 @@
 //!
 //! Source: `include/uapi/linux/fs.h`, `include/uapi/linux/ext4.h`, `fs/ext4/ioctl.c`; `vfs_fileattr_set`, `fileattr_set_prepare`; `fuse_fileattr_set`.
 
+use extant::{DefragEvent, DefragOptions, Defragmented};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::*;
@@ -25,6 +26,9 @@ const SETFSLABEL: u32 = 0x4100_9432;
 const SHUTDOWN: u32 = 0x8004_587d;
 const FITRIM: u32 = 0xc018_5879;
 const RESIZE_FS: u32 = 0x4008_6610;
+/// Extant's own: eight numbers of what was done, and of what would be done.
+const DEFRAG: u32 = 0x8040_e401;
+const PLAN_DEFRAG: u32 = 0x8040_e402;
 
 /// Bytes of `struct fsxattr`, and the offset of the project in it.
 const FSXATTR_BYTES: usize = 28;
@@ -103,6 +107,10 @@ impl Server {
                 self.resize(input)?;
                 Vec::new()
             }
+            DEFRAG | PLAN_DEFRAG => {
+                self.check_administrator(caller)?;
+                self.defrag(file, command == PLAN_DEFRAG)?
+            }
             _ => return Err(Errno::NOTTY),
         };
         // The whole buffer is the caller's to read.
@@ -156,6 +164,23 @@ impl Server {
         let (blocks, _) = u64::read_from_prefix(input).map_err(|_| Errno::INVAL)?;
         let bytes = blocks.checked_mul(u64::from(self.fs.statistics().block_size)).ok_or(Errno::FBIG)?;
         self.fs.grow(bytes).map(drop).map_err(|error| errno(&error))
+    }
+
+    /// Defragments what is at and below a file, as long as the caller waits for it.
+    fn defrag(&self, file: &File, dry_run: bool) -> Reply<Vec<u8>> {
+        let mut report = |event: DefragEvent<'_>| {
+            if let DefragEvent::Directory { inode, .. } = event
+                && !dry_run
+            {
+                self.tell_of_change(Self::node_id(inode));
+            }
+            true
+        };
+        let done = file.defrag(&DefragOptions { dry_run }, &mut report).map_err(|error| errno(&error))?;
+        let Defragmented { files, directories, runs_before, runs_after, .. } = done;
+        let Defragmented { joined_runs, moved_bytes, left, failed, .. } = done;
+        let sums = [files, directories, runs_before, runs_after, joined_runs, moved_bytes, left, failed];
+        Ok(sums.as_bytes().to_vec())
     }
 
     fn set_flags(&self, call: &IoctlRequest<'_>, flags: InodeFlags) -> Reply<()> {

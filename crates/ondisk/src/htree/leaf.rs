@@ -5,7 +5,7 @@ use super::{DxKind, LEVELS_OFFSET, ROOT_INFO_BYTES, ROOT_INFO_OFFSET, corrupt};
 use crate::dir_hash::{DirHasher, HashVersion, NameHash};
 use crate::dirent::{self, NewEntry, entry_bytes, init_empty, live_entries, put_entry, usable_bytes};
 use crate::error::Result;
-use crate::types::LogicalBlock;
+use crate::types::{InodeNumber, LogicalBlock};
 
 /// How a full leaf and one new entry divide into two leaves (`do_split`, with the new entry counted in).
 ///
@@ -77,7 +77,7 @@ fn split_point(sorted: &[(NameHash, NewEntry<'_>)], usable: usize) -> Option<usi
 }
 
 /// Makes the block these entries end to end, the last one taking the rest. The caller has seen that they fit.
-fn pack<'e>(block: &mut [u8], usable: usize, list: impl Iterator<Item = &'e NewEntry<'e>>) {
+pub(super) fn pack<'e>(block: &mut [u8], usable: usize, list: impl Iterator<Item = &'e NewEntry<'e>>) {
     init_empty(block, usable);
     let mut list = list.peekable();
     let mut offset = 0;
@@ -117,18 +117,34 @@ pub fn make_root_from_linear(
     }
     let (own, parent, file_type) = (dot.inode, dotdot.inode, dotdot.file_type);
     pack(leaf, usable, names.iter());
+    init_root(root, &Dots { own, parent, file_type }, version, 0);
+    init_entries(root, DxKind::Root, leaf_block, has_csum);
+    Ok(())
+}
+
+/// The first two entries of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dots {
+    /// The directory: `.`.
+    pub own: InodeNumber,
+    /// The directory that it is in: `..`.
+    pub parent: InodeNumber,
+    /// The type byte of both.
+    pub file_type: u8,
+}
+
+/// Makes the block the root of an index, whose entries are the caller's to write.
+pub(super) fn init_root(root: &mut [u8], dots: &Dots, version: HashVersion, levels: u8) {
     // The index hides inside `..`, which covers the whole block: a root has no linear tail.
     let block_bytes = root.len();
-    dirent::init_dot_dotdot(root, block_bytes, own, parent, file_type);
+    dirent::init_dot_dotdot(root, block_bytes, dots.own, dots.parent, dots.file_type);
     for (at, value) in [
         (ROOT_INFO_OFFSET + 4, version.to_disk()),
         (ROOT_INFO_OFFSET + 5, ROOT_INFO_BYTES as u8),
-        (LEVELS_OFFSET, 0),
+        (LEVELS_OFFSET, levels),
     ] {
         if let Some(byte) = root.get_mut(at) {
             *byte = value;
         }
     }
-    init_entries(root, DxKind::Root, leaf_block, has_csum);
-    Ok(())
 }

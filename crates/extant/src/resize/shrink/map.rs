@@ -22,26 +22,26 @@ use crate::mount::Volume;
 
 /// Blocks of a file that lie together on the disk; more than an extent may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
-    pub(super) logical: u32,
-    pub(super) start: u64,
-    pub(super) len: u32,
-    pub(super) unwritten: bool,
+pub(crate) struct Piece {
+    pub(crate) logical: u32,
+    pub(crate) start: u64,
+    pub(crate) len: u32,
+    pub(crate) unwritten: bool,
 }
 
 /// An inode's map.
-pub(super) struct Map {
-    pub(super) kind: MapKind,
+pub(crate) struct Map {
+    pub(crate) kind: MapKind,
     /// What it maps, in order.
-    pub(super) pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<Piece>,
     /// The blocks of the map itself.
-    pub(super) nodes: Vec<u64>,
+    pub(crate) nodes: Vec<u64>,
 }
 
 impl Map {
     /// # Errors
     /// `Io`; `Corrupt`.
-    pub(super) fn read(volume: &Volume, number: InodeNumber, raw: &RawInode) -> Result<Self> {
+    pub(crate) fn read(volume: &Volume, number: InodeNumber, raw: &RawInode) -> Result<Self> {
         let kind = volume.map_kind(raw);
         let owner = Owner { inode: number, generation: raw.generation() };
         let (nodes, extents) = match kind {
@@ -66,14 +66,14 @@ impl Map {
     }
 
     /// Every run of blocks that belongs to the inode.
-    pub(super) fn runs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let pieces = self.pieces.iter().map(|piece| (piece.start, u64::from(piece.len)));
         pieces.chain(self.nodes.iter().map(|node| (*node, 1)))
     }
 }
 
 /// Adds a piece behind others, to the last one if it continues that.
-pub(super) fn push(pieces: &mut Vec<Piece>, next: Piece) {
+pub(crate) fn push(pieces: &mut Vec<Piece>, next: Piece) {
     if let Some(last) = pieces.last_mut()
         && last.logical.checked_add(last.len) == Some(next.logical)
         && last.start + u64::from(last.len) == next.start
@@ -112,9 +112,9 @@ fn indirect_nodes(volume: &Volume, number: InodeNumber, raw: &RawInode) -> Resul
 }
 
 /// A map that is to be written.
-pub(super) struct NewMap {
-    pub(super) root: [u8; I_BLOCK_SIZE],
-    pub(super) nodes: Vec<(FsBlock, Vec<u8>)>,
+pub(crate) struct NewMap {
+    pub(crate) root: [u8; I_BLOCK_SIZE],
+    pub(crate) nodes: Vec<(FsBlock, Vec<u8>)>,
 }
 
 impl NewMap {
@@ -122,7 +122,7 @@ impl NewMap {
     ///
     /// # Errors
     /// Those of `take`; `Corrupt` for pieces that no such map has.
-    pub(super) fn build(
+    pub(crate) fn build(
         volume: &Volume,
         owner: Owner,
         kind: MapKind,

@@ -15,7 +15,7 @@
 
 mod cut;
 mod log;
-mod map;
+pub(crate) mod map;
 mod names;
 mod relocate;
 mod size;

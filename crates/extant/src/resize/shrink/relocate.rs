@@ -393,7 +393,7 @@ fn one(block: u64) -> Run {
 
 impl MetadataUpdate<'_> {
     /// Frees a block of metadata of which the log has no copy.
-    pub(super) fn forget(&mut self, block: u64) -> Result<()> {
+    pub(crate) fn forget(&mut self, block: u64) -> Result<()> {
         self.free(self.sbi.to_clusters(one(block)))?;
         if let Some(buffer) = self.sbi.buffers.remove(block) {
             buffer.lock().forgotten = true;
