@@ -20,6 +20,7 @@ mod manuals;
 mod mkfs;
 mod mount;
 mod names;
+mod quota;
 mod replay;
 mod resize;
 mod rm;
@@ -98,6 +99,7 @@ enum Verb {
     Frag(frag::Frag),
     Tune(Box<tune::Tune>),
     Trim(trim::Trim),
+    Quota(quota::Quota),
     Bench(exec_sibling::Bench),
     Lab(exec_sibling::Lab),
     Completions(completions::Completions),
@@ -173,6 +175,7 @@ impl Verb {
             Self::Frag(verb) => verb.run(),
             Self::Tune(verb) => verb.run(),
             Self::Trim(verb) => verb.run(),
+            Self::Quota(verb) => verb.run(),
             Self::Bench(verb) => verb.run(),
             Self::Lab(verb) => verb.run(),
             Self::Completions(verb) => verb.run(),
