@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-contexts fuzz mutations fuzz-structures test-exchange test-layers test-labels test-images test-boot soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-contexts fuzz mutations fuzz-structures test-exchange test-layers test-labels test-images test-boot soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -136,6 +136,13 @@ test-images: setup-test build
 test-boot: setup-test build
 	@scripts/setup qemu-system-x86_64:qemu-system-x86 busybox:busybox-static
 	scripts/test-boot $(DIR) target/release/extant
+
+# 100,000 random steps on a disk that counts users, groups and projects, of the library, a mount and the kernel in turn, and limits that
+# refuse the same steps in all three. The kernel is one of Debian in a guest, downloaded into DIR; needs root, /dev/fuse and 20 minutes.
+test-quota: setup-test build
+	@scripts/setup qemu-system-x86_64:qemu-system-x86 busybox:busybox-static
+	EXTANT_QUOTA_KERNEL=$$(scripts/guest-kernel $(DIR)) EXTANT_QUOTA_STEPS=$${EXTANT_QUOTA_STEPS:-100000} \
+	$(CARGO) test --locked -p extant-cli --test mount quotas:: -- --nocapture --test-threads 1
 
 # Writers on a mount whose server is killed 20 times; needs root, /dev/fuse and half an hour.
 soak: setup-test build

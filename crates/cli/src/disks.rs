@@ -221,7 +221,7 @@ pub fn tell_of_opening(image: &Path, fs: &Filesystem) {
     let limits = fs.mounted().quota_limits;
     if limits > 0 {
         output::note(&format!(
-            "{}: usage is counted, but the limits of {limits} users, groups and projects are not enforced",
+            "{}: the limits of {limits} users, groups and projects are not in force (mount -o usrquota,grpquota,prjquota)",
             image.display()
         ));
     }

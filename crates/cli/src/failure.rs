@@ -181,6 +181,7 @@ fn kind_of(error: &extant::Error) -> &'static str {
         Error::ReadOnly => "read_only",
         Error::NoSpace => "no_space",
         Error::NoInodes => "no_inodes",
+        Error::QuotaExceeded => "quota_exceeded",
         Error::CrossProject => "cross_project",
         Error::NotFound => "not_found",
         Error::Exists => "exists",

@@ -1,6 +1,8 @@
 //! Owners as `chown` takes them: `USER`, `USER:GROUP`, `USER:`, `:GROUP`, by name or number.
 
 use std::collections::HashMap;
+use std::io::Read;
+use std::path::Path;
 
 use extant::Filesystem;
 use extant_archive::UserDatabase;
@@ -10,6 +12,8 @@ use crate::output::escape;
 
 const PASSWD: &str = "/etc/passwd";
 const GROUP: &str = "/etc/group";
+/// What is read of them at most.
+const BYTES_MAX: usize = 16 << 20;
 
 /// An owner to be set; what is none stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,9 +60,23 @@ pub fn names_on(fs: &Filesystem) -> UserDatabase {
     UserDatabase::parse(&read(fs, PASSWD), &read(fs, GROUP))
 }
 
+/// The users and groups that a mounted disk knows.
+pub fn names_below(point: &Path) -> UserDatabase {
+    UserDatabase::parse(&read_below(point, PASSWD), &read_below(point, GROUP))
+}
+
+/// The content of a file of a mounted disk; nothing if it cannot be read.
+fn read_below(point: &Path, path: &str) -> Vec<u8> {
+    let mut content = Vec::new();
+    if let Ok(file) = std::fs::File::open(point.join(&path[1..])) {
+        // What was read until an error counts.
+        let _ = file.take(BYTES_MAX as u64).read_to_end(&mut content);
+    }
+    content
+}
+
 /// A file's content; nothing if it cannot be read. A disk may say anything of its size.
 fn read(fs: &Filesystem, path: &str) -> Vec<u8> {
-    const BYTES_MAX: usize = 16 << 20;
     let Ok(file) = fs.open(path) else { return Vec::new() };
     let mut content = Vec::new();
     let mut piece = [0; 64 << 10];
@@ -82,6 +100,11 @@ impl NamesByNumber {
     /// The names and ids of a disk.
     pub fn on(fs: &Filesystem) -> Self {
         Self { users: by_number(&read(fs, PASSWD)), groups: by_number(&read(fs, GROUP)) }
+    }
+
+    /// The names and ids of a mounted disk.
+    pub fn below(point: &Path) -> Self {
+        Self { users: by_number(&read_below(point, PASSWD)), groups: by_number(&read_below(point, GROUP)) }
     }
 
     /// The user's name, else the number.

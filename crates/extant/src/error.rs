@@ -64,6 +64,9 @@ pub enum Error {
     /// Too few free blocks.
     #[error("no space left")]
     NoSpace,
+    /// A limit of a user, group or project would be exceeded, or a soft one was exceeded for longer than its grace time.
+    #[error("disk quota exceeded")]
+    QuotaExceeded,
     /// A directory whose entries inherit its project, and an inode of another project.
     #[error("a link across projects")]
     CrossProject,
@@ -253,6 +256,7 @@ impl From<Error> for io::Error {
             Error::Incompatible(_) | Error::ReadOnlyFeatures(_) | Error::Unsupported(_) => Kind::Unsupported,
             Error::ReadOnly => Kind::ReadOnlyFilesystem,
             Error::NoSpace | Error::NoInodes => Kind::StorageFull,
+            Error::QuotaExceeded => Kind::QuotaExceeded,
             Error::CrossProject => Kind::CrossesDevices,
             Error::NotFound | Error::NoAttribute | Error::NoSuchOffset => Kind::NotFound,
             Error::Exists => Kind::AlreadyExists,

@@ -30,7 +30,7 @@ pub use error::{Error, Location, MmpHolder, Result};
 pub use extant_alloc::linux_model;
 pub use extant_alloc::{MballocStatistics, PreallocStatistics, Scan, Tuning};
 pub use extant_journal::{Error as JournalError, Stats as JournalStatistics};
-pub use extant_ondisk::{FileType, InodeFlags, InodeNumber, Timestamp, mode};
+pub use extant_ondisk::{FileType, InodeFlags, InodeNumber, QuotaType, Timestamp, mode};
 pub use extant_writeback::{ContextStatistics, Statistics as WritebackStatistics};
 pub use file::fallocate::Fallocate;
 pub use file::seek::{FileExtent, SeekTo};
@@ -39,6 +39,8 @@ pub use inode::xattr::XattrMode;
 pub use metadata::Statistics;
 pub use metadata::changed_inodes::ChangedInodes;
 pub use metadata::counting::Descriptors;
+pub use metadata::quota::reserve::QuotaScope;
+pub use metadata::quota::values::{Quota, QuotaGrace, QuotaLimits, SetQuota};
 pub use metadata::tables::TableInitialisation;
 pub use mount::Mounted;
 

@@ -3,6 +3,8 @@
 //! It belongs to the user that mounted, is not listed, and never hides a real entry of that name. Each look-up of a file
 //! makes an inode of its own with the content of that moment: one open is one snapshot, with its true size.
 
+mod quota;
+
 use extant::{FileType, Filesystem, Timestamp};
 use extant_rt::{AtomicU64, Ordering};
 use rustix::io::Errno;
@@ -18,7 +20,7 @@ pub(crate) const NAME: &[u8] = b".extant";
 pub(crate) const DIRECTORY: NodeId = NodeId(1 << 48);
 
 /// The files.
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "journal",
     "mb_stats",
     "metrics",
@@ -26,6 +28,7 @@ const FILES: [&str; 10] = [
     "nwritebacks_max",
     "options",
     "pid",
+    QUOTA,
     "transport",
     "version",
     "writeback_stats",
@@ -35,16 +38,34 @@ const FILES: [&str; 10] = [
 pub(crate) const CRITERIA: [&str; 5] =
     ["cr_p2_aligned", "cr_goal_fast", "cr_best_avail", "cr_goal_slow", "cr_any_free"];
 
-/// The one that can be written: the count of writeback contexts.
+/// One that can be written: the count of writeback contexts.
 const NWRITEBACKS: &str = "nwritebacks";
+/// Another: limits of users, groups and projects.
+const QUOTA: &str = "quota";
+
+/// What writing to a control file changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Setting {
+    WritebackContexts,
+    Quota,
+}
+
+impl Setting {
+    fn of(name: &[u8]) -> Option<Self> {
+        match name {
+            _ if name == NWRITEBACKS.as_bytes() => Some(Self::WritebackContexts),
+            _ if name == QUOTA.as_bytes() => Some(Self::Quota),
+            _ => None,
+        }
+    }
+}
 
 /// A control file as it was when it was looked up.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     content: Vec<u8>,
     made: Timestamp,
-    /// Writing to it changes a setting.
-    is_setting: bool,
+    setting: Option<Setting>,
 }
 
 impl Snapshot {
@@ -57,16 +78,21 @@ impl Snapshot {
         count
     }
 
-    /// Sets the value: a number in decimals, with or without an end of line, in one piece.
+    /// Sets the value, in one piece: a count in decimals, with or without an end of line, or lines of limits.
     ///
     /// # Errors
-    /// `EPERM` if it is none to be set; `EINVAL` for another text and for a number out of the range, which ends at what
-    /// `nwritebacks_max` says; then nothing changes.
+    /// `EPERM` if it is none to be set; `EINVAL` for another text and for a number out of the range, which for the count ends at what
+    /// `nwritebacks_max` says. Then nothing changes, but lines before a wrong one do.
     pub(crate) fn write(&self, fs: &Filesystem, offset: u64, bytes: &[u8]) -> Reply<usize> {
-        self.check_writable()?;
-        let text = std::str::from_utf8(bytes).ok().filter(|_| offset == 0);
-        let count = text.and_then(|text| text.trim_end().parse().ok()).ok_or(Errno::INVAL)?;
-        fs.set_writeback_contexts(count).map_err(|error| errno(&error))?;
+        let setting = self.setting.ok_or(Errno::PERM)?;
+        let text = std::str::from_utf8(bytes).ok().filter(|_| offset == 0).ok_or(Errno::INVAL)?;
+        match setting {
+            Setting::WritebackContexts => {
+                let count = text.trim_end().parse().map_err(|_| Errno::INVAL)?;
+                fs.set_writeback_contexts(count).map_err(|error| errno(&error))?;
+            }
+            Setting::Quota => text.lines().try_for_each(|line| quota::set(fs, line))?,
+        }
         Ok(bytes.len())
     }
 
@@ -75,7 +101,7 @@ impl Snapshot {
     /// # Errors
     /// `EPERM`.
     pub(crate) fn check_writable(&self) -> Reply<()> {
-        if self.is_setting { Ok(()) } else { Err(Errno::PERM) }
+        self.setting.map(drop).ok_or(Errno::PERM)
     }
 }
 
@@ -110,7 +136,7 @@ impl Control {
     }
 
     /// The names of the files.
-    pub(crate) const fn names() -> [&'static str; 10] {
+    pub(crate) const fn names() -> [&'static str; 11] {
         FILES
     }
 
@@ -134,6 +160,7 @@ impl Control {
             b"nwritebacks" => fs.writeback_contexts().map_or(0, |(count, _)| count).to_string(),
             b"nwritebacks_max" => fs.writeback_contexts().map_or(0, |(_, max)| max).to_string(),
             b"writeback_stats" => writeback_stats(fs),
+            b"quota" => quota::text(fs),
             b"metrics" => metrics.text(fs, known_inodes, transport),
             _ => return None,
         };
@@ -141,10 +168,7 @@ impl Control {
             text.push('\n');
         }
         let id = NodeId(self.next.fetch_add(1, Ordering::Relaxed));
-        Some((
-            id,
-            Snapshot { content: text.into_bytes(), made: now, is_setting: name == NWRITEBACKS.as_bytes() },
-        ))
+        Some((id, Snapshot { content: text.into_bytes(), made: now, setting: Setting::of(name) }))
     }
 
     /// The attributes of the directory.
@@ -155,7 +179,7 @@ impl Control {
     /// The attributes of a file.
     pub(crate) fn file(&self, id: NodeId, snapshot: &Snapshot) -> Attributes {
         let attributes = self.attributes(id, FileType::Regular, snapshot.content.len() as u64, snapshot.made);
-        Attributes { mode: if snapshot.is_setting { 0o600 } else { 0o400 }, ..attributes }
+        Attributes { mode: if snapshot.setting.is_some() { 0o600 } else { 0o400 }, ..attributes }
     }
 
     fn attributes(&self, id: NodeId, file_type: FileType, size: u64, time: Timestamp) -> Attributes {

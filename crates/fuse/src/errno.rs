@@ -13,6 +13,7 @@ pub fn errno(error: &Error) -> Errno {
         Error::Corrupt { .. } => Errno::UCLEAN,
         Error::ReadOnly | Error::ReadOnlyFeatures(_) => Errno::ROFS,
         Error::NoSpace | Error::NoInodes => Errno::NOSPC,
+        Error::QuotaExceeded => Errno::DQUOT,
         Error::CrossProject => Errno::XDEV,
         Error::NotFound => Errno::NOENT,
         Error::Exists => Errno::EXIST,

@@ -309,9 +309,9 @@ pub trait Ops: Send + Sync + 'static {
     /// Removes an empty directory.
     fn rmdir(&self, parent: NodeId, name: &[u8]) -> Reply<()>;
     /// Gives a name another place.
-    fn rename(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()>;
+    fn rename(&self, caller: Caller, from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()>;
     /// Gives a file a further name.
-    fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<EntryReply>;
+    fn link(&self, caller: Caller, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<EntryReply>;
     /// Opens a file or a directory.
     ///
     /// # Errors
@@ -333,8 +333,8 @@ pub trait Ops: Send + Sync + 'static {
     fn sync(&self, node: NodeId, handle: FileHandle, only_data: bool) -> Reply<()>;
     /// Lists a directory from `cookie` on, with attributes if `with_attributes`, until `listing` has no room.
     fn list(&self, node: NodeId, cookie: u64, with_attributes: bool, listing: &mut dyn Listing) -> Reply<()>;
-    /// How full it is.
-    fn statfs(&self) -> StatFs;
+    /// How full it is where an inode is.
+    fn statfs(&self, node: NodeId) -> Reply<StatFs>;
     /// An extended attribute.
     fn xattr(&self, node: NodeId, name: &[u8]) -> Reply<Vec<u8>>;
     /// The names of the extended attributes that the caller may know of, each ended by a zero.
@@ -386,15 +386,15 @@ forward! {
     create_tmpfile(caller: Caller, parent: NodeId, request: &CreateRequest<'_>) -> Reply<(EntryReply, Opened)>;
     unlink(parent: NodeId, name: &[u8]) -> Reply<()>;
     rmdir(parent: NodeId, name: &[u8]) -> Reply<()>;
-    rename(from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()>;
-    link(node: NodeId, parent: NodeId, name: &[u8]) -> Reply<EntryReply>;
+    rename(caller: Caller, from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()>;
+    link(caller: Caller, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<EntryReply>;
     open(node: NodeId, how: OpenHow) -> Reply<Opened>;
     release(handle: FileHandle);
     read(node: NodeId, offset: u64, buf: &mut [u8]) -> Reply<usize>;
     write(node: NodeId, offset: u64, bytes: &[u8], how: WriteHow) -> Reply<usize>;
     sync(node: NodeId, handle: FileHandle, only_data: bool) -> Reply<()>;
     list(node: NodeId, cookie: u64, with_attributes: bool, listing: &mut dyn Listing) -> Reply<()>;
-    statfs() -> StatFs;
+    statfs(node: NodeId) -> Reply<StatFs>;
     xattr(node: NodeId, name: &[u8]) -> Reply<Vec<u8>>;
     list_xattrs(caller: Caller, node: NodeId) -> Reply<Vec<u8>>;
     set_xattr(caller: Caller, node: NodeId, name: &[u8], value: &[u8], flags: i32) -> Reply<()>;

@@ -16,8 +16,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use extant::{
-    AccessTimes, Error, File, FileType, Filesystem, InodeFlags, InodeNumber, Metadata, SetAttributes,
-    Timestamp,
+    AccessTimes, Error, File, FileType, Filesystem, InodeFlags, InodeNumber, Metadata, QuotaScope,
+    SetAttributes, Timestamp,
 };
 use extant_rt::{Arc, LockClass, Mutex, OnceLock, WallClock};
 use rustix::io::Errno;
@@ -129,6 +129,12 @@ impl Server {
     /// Counts a request and the time until what this gives is dropped; none of a control file.
     fn timed(&self, request: Request, node: NodeId) -> Option<Timed<'_>> {
         (!Control::owns(node)).then(|| self.metrics.begin(request))
+    }
+
+    /// Has limits of quotas apply to what the caller asks for, unless it is root, on the host or on the disk.
+    fn limits(&self, caller: Caller) -> QuotaScope {
+        let is_root = caller.is_root() || self.owners.stored(caller.uid, caller.gid).0 == 0;
+        QuotaScope::new(!is_root)
     }
 
     /// The kernel's number of an inode.
@@ -281,6 +287,7 @@ impl Ops for Server {
         size: Option<SetSize>,
     ) -> Reply<(Attributes, Duration)> {
         let _timed = self.timed(Request::SetAttributes, node);
+        let _limits = self.limits(caller);
         self.change(caller, node, set, size)
     }
 
@@ -303,6 +310,7 @@ impl Ops for Server {
         request: &CreateRequest<'_>,
     ) -> Reply<EntryReply> {
         let _timed = self.timed(Request::Create, parent);
+        let _limits = self.limits(caller);
         self.make_inode(caller, parent, name, request)
     }
 
@@ -318,6 +326,7 @@ impl Ops for Server {
             return Err(Errno::NOSYS);
         }
         let _timed = self.timed(Request::Create, parent);
+        let _limits = self.limits(caller);
         self.create_file(caller, parent, name, request)
     }
 
@@ -328,6 +337,7 @@ impl Ops for Server {
         request: &CreateRequest<'_>,
     ) -> Reply<(EntryReply, Opened)> {
         let _timed = self.timed(Request::Create, parent);
+        let _limits = self.limits(caller);
         self.open_tmpfile(caller, parent, request)
     }
 
@@ -341,13 +351,15 @@ impl Ops for Server {
         self.nodes.get(parent)?.dir()?.rmdir(name).map_err(|error| errno(&error))
     }
 
-    fn rename(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()> {
+    fn rename(&self, caller: Caller, from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()> {
         let _timed = self.timed(Request::Rename, from.0);
+        let _limits = self.limits(caller);
         self.rename_entry(from, to, how)
     }
 
-    fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<EntryReply> {
+    fn link(&self, caller: Caller, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<EntryReply> {
         let _timed = self.timed(Request::Link, parent);
+        let _limits = self.limits(caller);
         self.link_inode(node, parent, name)
     }
 
@@ -388,17 +400,20 @@ impl Ops for Server {
         self.list_directory(node, cookie, with_attributes, listing)
     }
 
-    fn statfs(&self) -> StatFs {
+    fn statfs(&self, node: NodeId) -> Reply<StatFs> {
         let _timed = self.metrics.begin(Request::StatFs);
-        let full = self.fs.statistics();
-        StatFs {
+        let full = match Control::owns(node) {
+            true => self.fs.statistics(),
+            false => self.nodes.get(node)?.file()?.statistics(),
+        };
+        Ok(StatFs {
             block_size: full.block_size,
             blocks: full.blocks,
             free_blocks: full.free_blocks,
             available_blocks: full.available_blocks,
             inodes: u64::from(full.inodes),
             free_inodes: u64::from(full.free_inodes),
-        }
+        })
     }
 
     fn xattr(&self, node: NodeId, name: &[u8]) -> Reply<Vec<u8>> {
@@ -413,6 +428,7 @@ impl Ops for Server {
 
     fn set_xattr(&self, caller: Caller, node: NodeId, name: &[u8], value: &[u8], flags: i32) -> Reply<()> {
         let _timed = self.timed(Request::SetXattr, node);
+        let _limits = self.limits(caller);
         self.put_xattr(caller, node, name, value, flags)
     }
 
@@ -438,6 +454,7 @@ impl Ops for Server {
 
     fn ioctl(&self, caller: Caller, node: NodeId, request: &Ioctl<'_>) -> Reply<Vec<u8>> {
         let _timed = self.timed(Request::Ioctl, node);
+        let _limits = self.limits(caller);
         self.control_inode(caller, node, request)
     }
 }

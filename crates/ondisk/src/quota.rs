@@ -113,6 +113,12 @@ impl Dqblk {
         Self { id, ..Self::default() }
     }
 
+    /// Whether it has any limit.
+    #[must_use]
+    pub fn has_limit(&self) -> bool {
+        [self.bhardlimit, self.bsoftlimit, self.ihardlimit, self.isoftlimit] != [0; 4]
+    }
+
     /// The entry at a place of its block; None if it is free or outside of the block.
     #[must_use]
     pub fn read(block: &[u8], slot: usize) -> Option<Self> {

@@ -86,6 +86,8 @@ classes! {
     SUPERBLOCK = 86;
     /// One per file system: blocks are moved between the pool of free ones and a shard.
     FREE_BLOCKS = 87;
+    /// One per user, group or project with limits: what of them is taken.
+    QUOTA_LIMITS = 94;
     /// One per quota file: its blocks and the places of its entries.
     DQUOTS = 95;
     /// One per buffer; never two at once.

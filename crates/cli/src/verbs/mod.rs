@@ -21,6 +21,7 @@ mod manuals;
 mod mkfs;
 mod mount;
 mod names;
+mod quota;
 mod replay;
 mod resize;
 mod rm;
@@ -100,6 +101,7 @@ enum Verb {
     Defrag(defrag::Defrag),
     Tune(Box<tune::Tune>),
     Trim(trim::Trim),
+    Quota(quota::Quota),
     Bench(exec_sibling::Bench),
     Lab(exec_sibling::Lab),
     Completions(completions::Completions),
@@ -176,6 +178,7 @@ impl Verb {
             Self::Defrag(verb) => verb.run(),
             Self::Tune(verb) => verb.run(),
             Self::Trim(verb) => verb.run(),
+            Self::Quota(verb) => verb.run(),
             Self::Bench(verb) => verb.run(),
             Self::Lab(verb) => verb.run(),
             Self::Completions(verb) => verb.run(),

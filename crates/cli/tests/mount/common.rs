@@ -109,8 +109,13 @@ impl Disk {
 
     /// Mounts it with a server that can be killed.
     pub fn serve(&mut self) {
+        self.serve_with("rw");
+    }
+
+    /// [`Disk::serve`], with options.
+    pub fn serve_with(&mut self, options: &str) {
         let mut command = Command::new(EXTANT);
-        command.args(["mount", "--foreground", "--ready"]).arg(&self.image).arg(&self.point);
+        command.args(["mount", "--foreground", "--ready", "-o", options]).arg(&self.image).arg(&self.point);
         let mut server = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("server");
         let mut line = [0];
         let read = server.stdout.as_mut().expect("its output").read(&mut line).expect("a line");

@@ -14,6 +14,7 @@ mod million;
 mod mounting;
 mod names;
 mod privileges;
+mod quotas;
 mod ranges;
 mod reserve;
 mod rootless;

@@ -17,6 +17,7 @@ use crate::incore::errseq::ErrorCursor;
 use crate::incore::inode_cache::InodeRef;
 use crate::inode::attributes::{AccessTimes, Metadata, SetAttributes, Times};
 use crate::inode::xattr::XattrMode;
+use crate::metadata::quota::reserve::QuotaScope;
 use crate::namespace::AccessMask;
 use crate::namespace::access::is_xattr_seen;
 
@@ -161,7 +162,7 @@ impl File {
     /// Writes at `offset`, or at the end if opened to append; how much was written.
     ///
     /// # Errors
-    /// `PermissionDenied` if not opened for writing; `NoSpace` if nothing could be written; `FileTooLarge`,
+    /// `PermissionDenied` if not opened for writing; `NoSpace` and `QuotaExceeded` if nothing could be written; `FileTooLarge`,
     /// `ReadOnly`, `Io`.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
         if !self.writable {
@@ -175,8 +176,8 @@ impl File {
         )
     }
 
-    /// Writes at `offset` for a user other than root, no matter which user opened it: without the blocks that are kept for root, and
-    /// taking the file's set-user-id and set-group-id away.
+    /// Writes at `offset` for a user other than root, no matter which user opened it: without the blocks that are kept for root, within limits of
+    /// quotas, and taking the file's set-user-id and set-group-id away.
     ///
     /// # Errors
     /// As [`File::write_at`].
@@ -184,6 +185,7 @@ impl File {
         if !self.writable {
             return Err(Error::PermissionDenied);
         }
+        let _limits = QuotaScope::new(true);
         self.changed(
             self.fs.retry_on_no_space(|volume| volume.write_at(&self.inode, Some(offset), buf, false)),
         )
@@ -261,7 +263,8 @@ impl File {
         }))
     }
 
-    /// As [`File::allocate`], for a user other than root, no matter which user opened it: without the blocks that are kept for root.
+    /// As [`File::allocate`], for a user other than root, no matter which user opened it: without the blocks that are kept for root, and
+    /// within limits of quotas.
     ///
     /// # Errors
     /// As [`File::allocate`].
@@ -269,6 +272,7 @@ impl File {
         if !self.writable {
             return Err(Error::PermissionDenied);
         }
+        let _limits = QuotaScope::new(true);
         self.changed(
             self.fs.retry_on_no_space(|volume| volume.fallocate(&self.inode, what, offset, bytes, false)),
         )

@@ -15,6 +15,7 @@ use crate::incore::inode_cache::InodeRef;
 use crate::metadata::Statistics;
 use crate::metadata::changed_inodes::ChangedInodes;
 use crate::metadata::counting::Descriptors;
+use crate::metadata::quota::reserve::QuotaScope;
 use crate::metadata::tables::TableInitialisation;
 use crate::mount::{Mounted, Volume};
 use crate::namespace::{AccessMask, Credentials, New, NewKind, RenameFlags};
@@ -87,13 +88,15 @@ impl Filesystem {
         result
     }
 
-    /// [`Self::finish_operation`] of what `act` gives, which may be done again if it finds no space.
+    /// [`Self::finish_operation`] of what `act` gives, which may be done again if it finds no space. Limits of quotas apply to it if this is
+    /// the view of an ordinary user.
     pub(super) fn retry_on_no_space<T>(&self, act: impl Fn(&Volume) -> Result<T>) -> Result<T> {
+        let _limits = QuotaScope::new(!self.is_privileged());
         self.finish_operation(self.volume().retry_on_no_space(|| act(self.volume())))
     }
 
     /// The same file system, as this user sees it: permissions are checked, new files are theirs. Without it
-    /// everything is allowed and new files belong to root.
+    /// everything is allowed, limits of quotas among it, and new files belong to root.
     #[must_use]
     pub fn as_user(&self, user: Credentials) -> Self {
         Self::of(View { mounted: self.view.mounted.clone(), user: Some(user) })

@@ -5,6 +5,7 @@ mod file;
 mod filesystem;
 mod options;
 mod paths;
+mod quota;
 mod remove_all;
 mod walk;
 

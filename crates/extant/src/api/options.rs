@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use extant_alloc::Tuning;
 use extant_block::{BlockDevice, DeviceAccess, FileDevice};
+use extant_ondisk::QuotaType;
 use extant_rt::{Arc, WallClock};
 
 use super::filesystem::Filesystem;
@@ -151,6 +152,14 @@ impl Mount {
         self
     }
 
+    /// Has the limits of these types be in force, as `usrquota`, `grpquota` and `prjquota` have it. Usage is counted without them too. They
+    /// apply to users' [views](Filesystem::as_user) but root's, and in a [`QuotaScope`](crate::QuotaScope); other callers may exceed them.
+    #[must_use]
+    pub fn enforce_quotas(mut self, quota_types: &[QuotaType]) -> Self {
+        self.options.enforced_quotas = QuotaType::ALL.map(|quota_type| quota_types.contains(&quota_type));
+        self
+    }
+
     /// How long mounting what is on a device would wait, by its multiple-mount protection, to see whether another host uses it: not
     /// at all, or from 11 s to 6 minutes. The block may change before it is mounted.
     ///
@@ -174,7 +183,8 @@ impl Mount {
     /// Mounts what is on a device.
     ///
     /// # Errors
-    /// [`Error::Incompatible`] and [`Error::ReadOnlyFeatures`] name features; [`Error::Corrupt`] names the place.
+    /// [`Error::Incompatible`] and [`Error::ReadOnlyFeatures`] name features; [`Error::Corrupt`] names the place; [`Error::Unsupported`] if
+    /// limits are to be in force of a type that the disk does not count.
     pub fn open_device(self, device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
         if self.options.no_recovery && !self.options.read_only {
             return Err(Error::InvalidArgument("without recovery a disk can only be read"));

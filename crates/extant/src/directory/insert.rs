@@ -16,11 +16,16 @@ use crate::directory::Directories;
 use crate::error::{Error, Result};
 use crate::incore::buffer::{Buffer, BufferKind};
 use crate::incore::inode::Inode;
+use crate::incore::usage::Usage;
+use crate::metadata::quota::ids_of;
+use crate::metadata::quota::reserve::QuotaReservation;
 use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate};
 
 /// Where a name will go.
-pub(crate) struct InsertPlan {
+pub(crate) struct InsertPlan<'v> {
     location: InsertPlace,
+    /// What is taken of the limits of the directory's ids, for the update to hold.
+    pub(crate) quota: QuotaReservation<'v>,
     /// The credits of [`MetadataUpdate::insert_entry`], the directory's inode included.
     pub(crate) need: Credits,
 }
@@ -52,12 +57,17 @@ impl Directories {
     /// inode. Stays true while the lock is held.
     ///
     /// # Errors
-    /// `Exists` if the directory has the name; `NoSpace` if the index cannot grow; `FileTooLarge` if the inode cannot count the
+    /// `Exists` if the directory has the name; `NoSpace` if the index cannot grow; `QuotaExceeded`; `FileTooLarge` if the inode cannot count the
     /// blocks; `Corrupt`, `Io`.
     ///
     /// # Locks
     /// `INODE` of the directory must be held alone.
-    pub(crate) fn plan_insert(&self, dir: &Arc<Inode>, raw: &RawInode, name: &[u8]) -> Result<InsertPlan> {
+    pub(crate) fn plan_insert(
+        &self,
+        dir: &Arc<Inode>,
+        raw: &RawInode,
+        name: &[u8],
+    ) -> Result<InsertPlan<'_>> {
         let moved;
         let raw = if raw.has_inline_data() {
             self.move_to_blocks(dir)?;
@@ -85,7 +95,12 @@ impl Directories {
         self.check_countable(raw, grown.blocks)?;
         self.check_nameable(raw, grown.blocks)?;
         let need = Credits { credits: grown.credits + changed + 1, ..grown };
-        Ok(InsertPlan { location, need })
+        let space = self.bytes_of(new) as i64;
+        let quota = match new {
+            0 => QuotaReservation::default(),
+            _ => self.reserve_quota(ids_of(raw).map(Some), Usage { space, inodes: 0 })?,
+        };
+        Ok(InsertPlan { location, quota, need })
     }
 
     fn place_of_new(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<InsertPlace> {
@@ -190,7 +205,7 @@ impl MetadataUpdate<'_> {
         &mut self,
         dirs: &Directories,
         dir: &Arc<Inode>,
-        plan: InsertPlan,
+        plan: InsertPlan<'_>,
         entry: Insertion<'_>,
     ) -> Result<()> {
         let format = self.sbi.dir_format;

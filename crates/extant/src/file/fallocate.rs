@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::file::Files;
 use crate::incore::inode::Inode;
 use crate::mapping::extent::Shift;
-use crate::mapping::prealloc::Wanted;
+use crate::mapping::prealloc::{Allocated, Wanted};
 use crate::mapping::{LOGICAL_END, MapKind, Mapping};
 use crate::metadata::reserve::writer_may_use;
 use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate, RUN_CREDITS};
@@ -147,16 +147,18 @@ impl Files {
         let end = (u64::from(logical.0) + u64::from(len)) * self.block_bytes();
         // The caller of `fallocate` says how much is wanted.
         let wanted = Wanted { logical, len, end, grows: false, may_use: writer_may_use(privileged) };
-        let (blocks, reservation) = self.allocate_file_blocks(inode, &raw, &hole, wanted, None)?;
+        let allocated = self.allocate_file_blocks(inode, &raw, &hole, wanted, None)?;
+        let Allocated { blocks, for_map, quota } = allocated;
         // Or the update would copy the fields.
         drop(raw);
-        let mut update = match self.begin_reserved(hole.credits() + RUN_CREDITS, reservation) {
+        let mut update = match self.begin_reserved(hole.credits() + RUN_CREDITS, for_map) {
             Ok(update) => update.tracked(),
             Err(error) => {
                 self.give_back_blocks(blocks);
                 return Err(error);
             }
         };
+        update.hold_quota(quota);
         let change = update.map_run(inode, hole, logical, blocks, true)?;
         update.change_content(inode, change, |_| ())?;
         update.finish();

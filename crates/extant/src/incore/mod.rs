@@ -13,3 +13,4 @@ pub(crate) mod inode;
 pub(crate) mod inode_cache;
 pub(crate) mod pages;
 pub(crate) mod unreported_errors;
+pub(crate) mod usage;

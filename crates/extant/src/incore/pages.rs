@@ -7,6 +7,7 @@ use extant_rt::Arc;
 
 use crate::incore::budget::Budget;
 use crate::incore::folios::Folios;
+use crate::incore::usage::Taken;
 
 /// The window of the second read in a row, and the largest.
 const WINDOW_BYTES_MIN: u64 = 16 << 10;
@@ -34,6 +35,8 @@ pub(crate) struct InodePages {
     pub(crate) is_flushed: bool,
     /// Blocks that are reserved for those delayed and their tree.
     pub(crate) kept: u64,
+    /// What is taken of the limits of its ids for those delayed.
+    pub(crate) quota: Taken,
     pub(crate) is_queued: bool,
     /// The bytes reported: bytes of folios to the budget, and dirty ones to the contexts.
     pub(crate) accounted: (u64, u64),

@@ -14,8 +14,11 @@ use extant_rt::Arc;
 
 use crate::error::{Error, Result};
 use crate::incore::inode::Inode;
+use crate::incore::usage::Usage;
 use crate::inode::Inodes;
-use crate::metadata::quota::ids_of;
+use crate::inode::xattr::XattrPlan;
+use crate::metadata::quota::reserve::QuotaReservation;
+use crate::metadata::quota::{Quotas, ids_of};
 use crate::metadata::update::{Credits, InodeDirty};
 
 /// What `stat` reports for an inode.
@@ -105,6 +108,11 @@ pub struct SetAttributes {
 }
 
 impl SetAttributes {
+    /// The user, the group and the project afterwards.
+    fn ids_over(self, [uid, gid, project]: [u32; 3]) -> [u32; 3] {
+        [self.uid.unwrap_or(uid), self.gid.unwrap_or(gid), self.project.unwrap_or(project)]
+    }
+
     /// Whether it changes nothing but what a write changes too (`may_setattr` of `fs/attr.c`).
     fn comes_with_content(self) -> bool {
         Self { touch: false, ctime: None, clear_set_id: false, ..self } == Self::default()
@@ -182,7 +190,7 @@ impl Inodes {
     ///
     /// # Errors
     /// `NotPermitted` if it is immutable, or append-only and more changes than a write changes; `NoSpace` if an access control
-    /// list has to be copied out of a block that inodes share; `Unsupported` for a project where there is no room for one;
+    /// list has to be copied out of a block that inodes share; `QuotaExceeded`; `Unsupported` for a project where there is no room for one;
     /// `ReadOnly`, `Corrupt`, `Io`.
     ///
     /// # Locks
@@ -194,6 +202,10 @@ impl Inodes {
             return Err(Error::NotPermitted);
         }
         self.writable()?;
+        if self.changes_charge(inode, set) {
+            // What delayed blocks took of the limits of the old ids. A sync of the file reports what is lost.
+            let _ = self.flush(inode);
+        }
         let _xattrs = inode.xattrs.write();
         let acl = match set.mode {
             Some(mode) => self.acl_after_chmod(inode, mode)?,
@@ -201,12 +213,14 @@ impl Inodes {
         };
         let acl = acl.map(|acl| self.plan_access_acl(inode, &acl)).transpose()?;
         let need = acl.as_ref().map_or(Credits::new(0, 0), |plan| plan.need);
-        let [uid, gid, project] = ids_of(&inode.state().raw);
-        if set.project.is_some_and(|wanted| wanted != project) {
+        let ids = ids_of(&inode.state().raw);
+        if set.project.is_some_and(|wanted| wanted != ids[2]) {
             self.check_projects(inode)?;
         }
-        self.add_dquots([set.uid.unwrap_or(uid), set.gid.unwrap_or(gid), set.project.unwrap_or(project)])?;
+        self.add_dquots(set.ids_over(ids))?;
+        let quota = self.reserve_transfer(inode, set, acl.as_ref().map_or(0, XattrPlan::new_blocks))?;
         let mut update = self.begin(need.and(Credits::new(1, 0)))?.tracked();
+        update.hold_quota(quota);
         if let Some(plan) = &acl {
             update.apply_xattrs(inode, plan)?;
         }
@@ -233,6 +247,33 @@ impl Inodes {
         });
         update.finish();
         Ok(())
+    }
+
+    /// Whether a change gives an inode to another user, group or project whose limits may be in force.
+    fn changes_charge(&self, inode: &Inode, set: &SetAttributes) -> bool {
+        self.quotas.as_ref().is_some_and(Quotas::has_limits)
+            && set.ids_over(ids_of(&inode.raw())) != ids_of(&inode.raw())
+    }
+
+    /// Takes of the limits of the ids that an inode is given to all that it is charged for, and of all its ids `blocks` more.
+    ///
+    /// # Errors
+    /// `QuotaExceeded`.
+    fn reserve_transfer(
+        &self,
+        inode: &Inode,
+        set: &SetAttributes,
+        blocks: u32,
+    ) -> Result<QuotaReservation<'_>> {
+        let raw = inode.raw();
+        let (before, after) = (ids_of(&raw), set.ids_over(ids_of(&raw)));
+        let Some(charge) = self.charge_of(inode.number, &raw) else { return Ok(QuotaReservation::default()) };
+        let only =
+            |takes: bool| std::array::from_fn(|at| ((before[at] != after[at]) == takes).then_some(after[at]));
+        let more = self.bytes_of(blocks) as i64;
+        let mut quota = self.reserve_quota(only(true), Usage { space: charge.space + more, inodes: 1 })?;
+        quota.merge(self.reserve_quota(only(false), Usage { space: more, inodes: 0 })?);
+        Ok(quota)
     }
 
     /// Checks that an inode can be of another project.

@@ -22,6 +22,7 @@ use crate::error::{Error, Location, Result};
 use crate::incore::buffer::BufferKind;
 use crate::incore::inode::Inode;
 use crate::mapping::BlockMap;
+use crate::metadata::quota::ids_of;
 use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate, RUN_CREDITS};
 
 /// Credits for moving content: the inode, the block, and its bitmap and descriptor.
@@ -73,7 +74,7 @@ impl BlockMap {
     /// one of those kept for root.
     ///
     /// # Errors
-    /// `NoSpace`; `ReadOnly`; `Io`; `Corrupt`. Nothing is changed then, unless the bitmaps are damaged.
+    /// `NoSpace`; `QuotaExceeded`; `ReadOnly`; `Io`; `Corrupt`. Nothing is changed then, unless the bitmaps are damaged.
     ///
     /// # Locks
     /// `INODE` is held exclusively. Takes `XATTR`.
@@ -98,6 +99,7 @@ impl BlockMap {
             return Ok(());
         };
         self.check_countable(&inode.raw(), 1)?;
+        let (_, quota) = self.reserve_quota_clusters(ids_of(&inode.raw()), 1)?;
         let mut reservation = self.reserve(1, 1, MayUse::RootBlocks)?;
         let goal = self.geometry.cluster_of(self.goal_of_inode(inode.number));
         let request = Request { goal, len: 1, least: 1, ahead: 0, purpose: Purpose::Data };
@@ -117,6 +119,7 @@ impl BlockMap {
                 return Err(error);
             }
         };
+        update.hold_quota(quota);
         update.mark_used(taken)?;
         update.take_content_out(inode)?;
         if let Some(kind) = kind {

@@ -9,6 +9,7 @@ pub(crate) mod extent;
 pub(crate) mod indirect;
 pub(crate) mod inline;
 mod io;
+mod limits;
 pub(crate) mod prealloc;
 pub(crate) mod quota;
 

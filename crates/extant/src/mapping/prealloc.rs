@@ -16,6 +16,8 @@ use crate::error::{Error, Result};
 use crate::incore::inode::Inode;
 use crate::mapping::cluster::NewBlocks;
 use crate::mapping::{BlockMap, Hole, LOGICAL_END, Mapping};
+use crate::metadata::quota::ids_of;
+use crate::metadata::quota::reserve::QuotaReservation;
 
 /// Blocks wanted for the start of a hole.
 #[derive(Clone, Copy)]
@@ -30,13 +32,22 @@ pub(crate) struct Wanted {
     pub(crate) may_use: MayUse,
 }
 
+/// Blocks that were taken for the start of a hole.
+pub(crate) struct Allocated<'v> {
+    pub(crate) blocks: NewBlocks,
+    /// What the map needs for them.
+    pub(crate) for_map: Reservation<'v>,
+    /// What of limits is taken for the clusters; nothing if they are out of what was kept.
+    pub(crate) quota: QuotaReservation<'v>,
+}
+
 impl BlockMap {
     /// Takes blocks for the start of a hole of an inode whose fields are `raw`: a run of at least one, and a reservation of what the map
     /// needs for it. All of it is out of what is `kept`, if there is such, as far as that goes. A hole that begins in a cluster which the
     /// file has gets blocks there, and takes none.
     ///
     /// # Errors
-    /// `NoSpace`; `FileTooLarge` if the inode cannot count them; `ReadOnly`; the journal's.
+    /// `NoSpace`; `QuotaExceeded`; `FileTooLarge` if the inode cannot count them; `ReadOnly`; the journal's.
     ///
     /// # Locks
     /// As [`SbInfo::reserve`](crate::metadata::SbInfo::reserve).
@@ -47,7 +58,7 @@ impl BlockMap {
         hole: &Hole,
         wanted: Wanted,
         mut kept: Option<&mut Reservation<'v>>,
-    ) -> Result<(NewBlocks, Reservation<'v>)> {
+    ) -> Result<Allocated<'v>> {
         let Wanted { logical, len, may_use, .. } = wanted;
         let growth = hole.growth();
         if let Some(start) = self.place_in_cluster(inode, raw, logical)? {
@@ -55,12 +66,37 @@ impl BlockMap {
             let (_, offset) = self.geometry.logical_cluster(logical);
             let run = Run { start, len: len.min(self.geometry.cluster_ratio - offset) };
             let for_map = self.reserve_of(kept, (growth, growth), may_use)?;
-            return Ok((NewBlocks { run, taken: None }, for_map));
+            let blocks = NewBlocks { run, taken: None };
+            return Ok(Allocated { blocks, for_map, quota: QuotaReservation::default() });
         }
         let len = self.before_shared_cluster(inode, raw, logical, len)?;
+        // Of what is kept the limits were asked when the write was accepted.
+        let (len, mut quota) = match &kept {
+            Some(_) => (len, QuotaReservation::default()),
+            None => self.limited_len(raw, logical, len)?,
+        };
         let for_map = self.reserve_of(kept.as_deref_mut(), (growth, growth), may_use)?;
         let taken = self.allocate_clusters(inode, raw, hole, Wanted { len, ..wanted }, kept)?;
-        Ok((self.blocks_in(taken, logical, len), for_map))
+        quota.shrink_to(self.bytes_of(self.to_blocks(taken).len));
+        Ok(Allocated { blocks: self.blocks_in(taken, logical, len), for_map, quota })
+    }
+
+    /// How many of `len` blocks from `logical` on limits leave to a file that has none of their clusters, and what is taken of the limits.
+    fn limited_len(
+        &self,
+        raw: &RawInode,
+        logical: LogicalBlock,
+        len: u32,
+    ) -> Result<(u32, QuotaReservation<'_>)> {
+        let (_, offset) = self.geometry.logical_cluster(logical);
+        let clusters = self.geometry.clusters_of(u64::from(offset) + u64::from(len)) as u32;
+        let (clusters, quota) = self.reserve_quota_clusters(ids_of(raw), clusters)?;
+        Ok((len.min(clusters.saturating_mul(self.geometry.cluster_ratio) - offset), quota))
+    }
+
+    /// Bytes of so many blocks.
+    pub(crate) fn bytes_of(&self, blocks: u32) -> u64 {
+        u64::from(blocks) * u64::from(self.geometry.block_size)
     }
 
     /// The blocks of clusters that were taken for `len` blocks of a file from `logical` on.

@@ -16,23 +16,23 @@ use crate::error::{Error, Location, Result};
 use crate::incore::buffer::BufferKind;
 use crate::mapping::{BlockMap, Mapping};
 use crate::metadata::quota::{QuotaFile, Quotas, quota_inodes};
-use crate::metadata::update::{Credits, RUN_CREDITS};
+use crate::metadata::update::{Credits, InodeDirty, RUN_CREDITS};
 
 /// The length of a quota file that is kept in memory, with entries for some 700,000 ids or more.
 const QUOTA_FILE_BYTES_MAX: u64 = 64 << 20;
 
 impl BlockMap {
-    /// Reads the quota files of a disk that counts usage; None of any other.
+    /// Reads the quota files of a disk that counts usage, with the limits of the `enforced` types in force; None of any other.
     ///
     /// # Errors
     /// `Corrupt`; `Io`; `Unsupported` of a file that is too long to be kept in memory.
-    pub(crate) fn read_quotas(&self) -> Result<Option<Quotas>> {
+    pub(crate) fn read_quotas(&self, enforced: [bool; 3]) -> Result<Option<Quotas>> {
         let inodes = quota_inodes(&self.superblock.lock());
         if inodes.is_empty() {
             return Ok(None);
         }
         let files = inodes.into_iter().map(|(quota_type, inode)| self.read_quota_file(quota_type, inode));
-        Ok(Some(Quotas::new(files.collect::<Result<_>>()?)))
+        Ok(Some(Quotas::new(files.collect::<Result<_>>()?, enforced)))
     }
 
     fn read_quota_file(&self, quota_type: QuotaType, number: InodeNumber) -> Result<QuotaFile> {
@@ -76,13 +76,19 @@ impl BlockMap {
     /// Takes `QUOTA`, and an update, if one has none.
     pub(crate) fn add_dquots(&self, ids: [u32; 3]) -> Result<()> {
         let Some(quotas) = &self.quotas else { return Ok(()) };
-        for (file, id) in quotas.without_entry(ids) {
-            let _structure = quotas.structure.lock();
-            if !file.has(id) {
-                self.add_dquot(file, id)?;
-            }
-        }
-        Ok(())
+        quotas.without_entry(ids).into_iter().try_for_each(|(file, id)| self.add_entry(quotas, file, id))
+    }
+
+    /// Gives an id an entry, if it has none.
+    ///
+    /// # Errors
+    /// As [`BlockMap::add_dquots`].
+    ///
+    /// # Locks
+    /// As there.
+    pub(crate) fn add_entry(&self, quotas: &Quotas, file: &QuotaFile, id: u32) -> Result<()> {
+        let _structure = quotas.structure.lock();
+        if file.has(id) { Ok(()) } else { self.add_dquot(file, id) }
     }
 
     /// Counts what was done to inodes of ids that had no entry then.
@@ -92,11 +98,7 @@ impl BlockMap {
     pub(crate) fn add_unplaced_usage(&self) -> Result<()> {
         let Some(quotas) = &self.quotas else { return Ok(()) };
         while let Some((file, id, usage)) = quotas.take_unplaced() {
-            let structure = quotas.structure.lock();
-            if !file.has(id) {
-                self.add_dquot(file, id)?;
-            }
-            drop(structure);
+            self.add_entry(quotas, file, id)?;
             let update = self.begin(Credits::new(0, 0))?;
             update.begin_change();
             update.charge(quotas.add((file.quota_type, id), usage));
@@ -123,9 +125,16 @@ impl BlockMap {
         if planned.blocks.keys().any(|block| file.buffer(*block).is_none()) {
             return Err(location.corrupt("a hole"));
         }
-        let mut update = self.begin(Credits::new(planned.blocks.len() as u32, 0))?;
+        let inode = self.special_inode(file.inode)?;
+        let mut update = self.begin(Credits::new(planned.blocks.len() as u32 + 1, 0))?;
         // Entries may have changed at a freeze since it was planned.
         let insertion = insertion()?;
+        // A new block may be in one of the file system's blocks that the file ends in.
+        let size =
+            insertion.blocks.keys().map(|block| (u64::from(*block) + 1) * QUOTA_BLOCK_SIZE as u64).max();
+        if let Some(size) = size.filter(|size| *size > inode.state().raw.size()) {
+            update.modify_inode(&inode, InodeDirty::Mapping, |raw| raw.set_size(size));
+        }
         for (block, bytes) in insertion.blocks {
             let (buffer, at) = file.buffer(block).ok_or(location.corrupt("a hole"))?;
             update.modify_buffer(&buffer, |target| {

@@ -84,7 +84,7 @@ impl SbInfo {
     fn snapshot(&self, tid: TransactionId) -> Snapshot {
         let mut changes = self.dirty_metadata.take();
         if let Some(quotas) = &self.quotas {
-            quotas.freeze(&mut changes.buffers);
+            quotas.freeze(u64::try_from(self.now().seconds).unwrap_or(0), &mut changes.buffers);
         }
         self.fast_commits.forget();
         let mut buffers = Vec::with_capacity(changes.buffers.len());

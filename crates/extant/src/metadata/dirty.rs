@@ -116,6 +116,11 @@ impl<T: Default> Shards<T> {
         self.lock(thread_slot() % SHARDS)
     }
 
+    /// Calls `look` with each shard, whether or not something was put into it.
+    pub(crate) fn visit_all(&self, mut look: impl FnMut(&mut T)) {
+        self.shards.iter().for_each(|shard| look(&mut shard.lock()));
+    }
+
     /// Calls `empty` with each shard that something was put into, and which it is to empty.
     pub(crate) fn visit(&self, mut empty: impl FnMut(&mut T)) {
         for (index, word) in self.in_use.iter().enumerate() {

@@ -8,43 +8,42 @@
 //! usage is in the transaction of what it counts. An id has an entry before an inode is charged to it
 //! ([`BlockMap::add_dquots`](crate::mapping::BlockMap::add_dquots)): a freeze allocates nothing.
 //!
+//! With limits in force an id with limits has a [`Limited`], from which a change takes what it may use before it begins
+//! ([`SbInfo::reserve_quota`]). Charges are covered by what the update holds of it; what it does not cover cannot be refused any more.
+//! Limits take effect at a freeze, where what inodes use is known exactly.
+//!
 //! Leaves out: values of attributes in inodes of their own, with which disks are not written; entries of ids without use, which stay.
 //!
-//! Locks: `QUOTA` while an id gets an entry; `DQUOTS`, one per file; `CACHE`, one per shard.
+//! Locks: `QUOTA` while an id gets an entry; `QUOTA_LIMITS`, one per id with limits; `DQUOTS`, one per file; `CACHE`, one per shard.
 //!
 //! Source: `__dquot_alloc_space`, `dquot_transfer` of `fs/quota/dquot.c`, `quota_compute_usage` of `lib/support/mkquota.c`.
 //! Tests: `../tests/quota`.
 
+mod file;
+mod freeze;
+mod limits;
+pub(crate) mod reserve;
+pub(crate) mod values;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use extant_ondisk::quota::{EntryPlace, QUOTA_BLOCK_SIZE, QuotaBlock};
+use extant_ondisk::quota::Grace;
 use extant_ondisk::{Dqblk, InodeFlags, InodeNumber, QuotaType, RawInode, RoCompatFeatures, Superblock};
-use extant_rt::{Arc, LockClass, Mutex};
+use extant_rt::{Arc, AtomicU64, LockClass, Mutex, Ordering};
 
-use crate::incore::buffer::Buffer;
+use crate::error::Result;
+use crate::incore::usage::{Dquot, Taken, Usage};
 use crate::metadata::SbInfo;
 use crate::metadata::dirty::Shards;
+pub(crate) use file::QuotaFile;
+use limits::{LimitCheck, LimitState, Limited};
+
+/// Tokens of an id that a shard keeps when they come back, at most.
+const TOKENS_KEPT_MAX: Usage = Usage { space: 4 << 20, inodes: 256 };
 
 /// Credits for the blocks of quota files that an update may change at most: entries of three types for each of the inodes
 /// whose owners differ.
 pub(crate) const QUOTA_CREDITS: u32 = 12;
-
-/// A user, group or project.
-pub(crate) type Dquot = (QuotaType, u32);
-
-/// Space in bytes and inodes, more or less than before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Usage {
-    pub(crate) space: i64,
-    pub(crate) inodes: i64,
-}
-
-impl Usage {
-    fn add(&mut self, other: Self) {
-        self.space = self.space.saturating_add(other.space);
-        self.inodes = self.inodes.saturating_add(other.inodes);
-    }
-}
 
 /// What an inode is charged for, and to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +90,24 @@ pub(crate) struct Quotas {
     unplaced: Mutex<BTreeMap<Dquot, Usage>>,
     /// Held while an id gets an entry.
     pub(crate) structure: Mutex<()>,
+    /// The types whose limits are in force.
+    enforced: [bool; 3],
+    /// The ids with limits, of these types.
+    limits: Mutex<BTreeMap<Dquot, Arc<Limited>>>,
+    /// Counts the changes of which ids have limits; 0 as long as none has.
+    limits_epoch: AtomicU64,
+    /// Ids whose entries have other limits since the last freeze.
+    changed_limits: Mutex<Vec<ChangedLimits>>,
+}
+
+/// An id whose entry has other limits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChangedLimits {
+    pub(crate) dquot: Dquot,
+    /// The entry says when the grace time of space ends.
+    pub(crate) keeps_space_time: bool,
+    /// The same of inodes.
+    pub(crate) keeps_inode_time: bool,
 }
 
 /// What threads of one shard have done.
@@ -98,62 +115,261 @@ pub(crate) struct Quotas {
 struct QuotaShard {
     /// In the running transaction.
     changes: BTreeMap<Dquot, Usage>,
-    /// Those that have entries, as far as these threads have asked.
+    /// Those that have entries, as far as these threads have check.
     known: BTreeSet<Dquot>,
+    /// Whether an id has limits, likewise, at the time of `limits_epoch`.
+    limited: BTreeMap<Dquot, bool>,
+    limits_epoch: u64,
+    /// What these threads may take without a look at what others take.
+    tokens: BTreeMap<Dquot, Usage>,
 }
 
-/// A quota file in memory.
-#[derive(Debug)]
-pub(crate) struct QuotaFile {
-    pub(crate) quota_type: QuotaType,
-    pub(crate) inode: InodeNumber,
-    state: Mutex<QuotaFileState>,
-}
+impl QuotaShard {
+    /// Whether an id has limits; None if these threads have not asked yet.
+    fn is_limited(&mut self, dquot: Dquot, epoch: u64) -> Option<bool> {
+        if self.limits_epoch != epoch {
+            self.limited.clear();
+            self.limits_epoch = epoch;
+        }
+        self.limited.get(&dquot).copied()
+    }
 
-#[derive(Debug)]
-struct QuotaFileState {
-    /// Blocks of the quota file in one of the file system.
-    per_block: u32,
-    /// Its blocks in their order; None for a hole.
-    blocks: Vec<Option<Arc<Buffer>>>,
-    places: BTreeMap<u32, EntryPlace>,
+    /// Takes tokens of an id, or adds some. False, and nothing is done, if it has too few, or too many already.
+    fn take_tokens(&mut self, dquot: Dquot, usage: Usage) -> bool {
+        let Some(tokens) = self.tokens.get_mut(&dquot) else { return false };
+        let mut left = *tokens;
+        left.add(usage.negated());
+        let fits = usage.is_within(*tokens) && left.is_within(TOKENS_KEPT_MAX);
+        if fits {
+            *tokens = left;
+        }
+        fits
+    }
 }
 
 impl Quotas {
-    pub(crate) fn new(files: Vec<QuotaFile>) -> Self {
-        Self {
+    /// The quota files of a disk, with the limits of the `enforced` types in force.
+    pub(crate) fn new(files: Vec<QuotaFile>, enforced: [bool; 3]) -> Self {
+        let quotas = Self {
             files,
             shards: Shards::new(),
             unplaced: Mutex::new(LockClass::DQUOTS, BTreeMap::new()),
             structure: Mutex::new(LockClass::QUOTA, ()),
+            enforced,
+            limits: Mutex::new(LockClass::DQUOTS, BTreeMap::new()),
+            limits_epoch: AtomicU64::new(0),
+            changed_limits: Mutex::new(LockClass::DQUOTS, Vec::new()),
+        };
+        for file in quotas.files.iter().filter(|file| quotas.enforced[file.quota_type as usize]) {
+            for entry in file.entries_with_limits() {
+                quotas.put_limits(file, &entry);
+            }
         }
+        quotas
     }
 
-    /// Ids with limits.
+    /// The file of a type.
+    pub(crate) fn file(&self, quota_type: QuotaType) -> Option<&QuotaFile> {
+        self.files.iter().find(|file| file.quota_type == quota_type)
+    }
+
+    /// Ids with limits that are not in force.
     pub(crate) fn limit_count(&self) -> usize {
-        self.files.iter().map(QuotaFile::limit_count).sum()
+        let ignored = self.files.iter().filter(|file| !self.enforced[file.quota_type as usize]);
+        ignored.map(|file| file.entries_with_limits().len()).sum()
     }
 
-    /// Moves the charge of an inode, and returns how many blocks the transaction may have to write for it.
-    pub(crate) fn transfer(&self, before: Option<Charge>, after: Option<Charge>) -> u32 {
+    /// Whether the limits of a type are in force.
+    pub(crate) fn is_enforced(&self, quota_type: QuotaType) -> bool {
+        self.enforced[quota_type as usize]
+    }
+
+    /// Whether any id has limits that are in force.
+    pub(crate) fn has_limits(&self) -> bool {
+        // Acquire: with the release in `put_limits`.
+        self.limits_epoch.load(Ordering::Acquire) != 0
+    }
+
+    /// Moves the charge of an inode, and returns how many blocks the transaction may have to write for it. What it takes of limits is out
+    /// of what is `taken` already, as far as that goes.
+    pub(crate) fn transfer(
+        &self,
+        before: Option<Charge>,
+        after: Option<Charge>,
+        taken: &mut Taken,
+        now: u64,
+    ) -> u32 {
         if before == after {
             return 0;
         }
+        let epoch = self.limits_epoch.load(Ordering::Acquire);
+        let mut uncovered = Taken::new();
         let mut shard = self.shards.lock_of_thread();
         let mut added = 0;
         for file in &self.files {
             let index = file.quota_type as usize;
-            for (charge, sign) in [(before, -1), (after, 1)] {
-                let Some(charge) = charge else { continue };
-                let change = Usage { space: sign * charge.space, inodes: sign };
-                let usage = shard.changes.entry((file.quota_type, charge.ids[index])).or_insert_with(|| {
+            for (dquot, change) in changes_of(file.quota_type, before, after).into_iter().flatten() {
+                let usage = shard.changes.entry(dquot).or_insert_with(|| {
                     added += 1;
                     Usage::default()
                 });
                 usage.add(change);
+                if epoch == 0 || !self.enforced[index] || shard.is_limited(dquot, epoch) == Some(false) {
+                    continue;
+                }
+                let rest = cover(change, dquot, taken);
+                if rest != Usage::default() && !shard.take_tokens(dquot, rest) {
+                    uncovered.push((dquot, rest));
+                }
             }
         }
+        drop(shard);
+        for (dquot, rest) in uncovered {
+            // It cannot be refused.
+            let _ = self.take(dquot, rest, LimitCheck { is_subject: false, now });
+        }
         added
+    }
+
+    /// An id with limits that are in force.
+    fn limited(&self, dquot: Dquot) -> Option<Arc<Limited>> {
+        let epoch = self.limits_epoch.load(Ordering::Acquire);
+        if epoch == 0 || !self.enforced[dquot.0 as usize] {
+            return None;
+        }
+        let found = self.limits.lock().get(&dquot).cloned();
+        let mut shard = self.shards.lock_of_thread();
+        // Unless that has changed since.
+        if shard.is_limited(dquot, epoch).is_none() && shard.limits_epoch == epoch {
+            shard.limited.insert(dquot, found.is_some());
+        }
+        found
+    }
+
+    /// Takes of the limits of an id: false if it has none.
+    ///
+    /// # Errors
+    /// `QuotaExceeded`, and nothing is taken.
+    fn take(&self, dquot: Dquot, usage: Usage, check: LimitCheck) -> Result<bool> {
+        if !self.enforced[dquot.0 as usize] {
+            return Ok(false);
+        }
+        {
+            let epoch = self.limits_epoch.load(Ordering::Acquire);
+            let mut shard = self.shards.lock_of_thread();
+            match shard.is_limited(dquot, epoch) {
+                Some(false) => return Ok(false),
+                _ if shard.take_tokens(dquot, usage) => return Ok(true),
+                _ => {}
+            }
+        }
+        let Some(limited) = self.limited(dquot) else { return Ok(false) };
+        let mut state = limited.state.lock();
+        if let Some(tokens) = state.tokens(usage) {
+            self.give_tokens(&mut state, dquot, tokens);
+            state.take(usage, check.now);
+            return Ok(true);
+        }
+        self.collect_tokens(&mut state, dquot);
+        if let Some(tokens) = state.tokens(usage) {
+            self.give_tokens(&mut state, dquot, tokens);
+        }
+        state.try_take(usage, check)?;
+        Ok(true)
+    }
+
+    /// Gives back what was taken of the limits of an id.
+    fn give_back(&self, dquot: Dquot, usage: Usage) {
+        let back = usage.negated();
+        if self.shards.lock_of_thread().take_tokens(dquot, back) {
+            return;
+        }
+        if let Some(limited) = self.limited(dquot) {
+            // Only a limit that comes to be exceeded needs the time.
+            limited.state.lock().take(back, 0);
+        }
+    }
+
+    fn give_tokens(&self, state: &mut LimitState, dquot: Dquot, tokens: Usage) {
+        state.take(tokens, 0);
+        state.has_tokens = true;
+        self.shards.lock_of_thread().tokens.entry(dquot).or_default().add(tokens);
+    }
+
+    fn collect_tokens(&self, state: &mut LimitState, dquot: Dquot) {
+        if !std::mem::take(&mut state.has_tokens) {
+            return;
+        }
+        let mut tokens = Usage::default();
+        self.shards.visit_all(|shard| tokens.add(shard.tokens.remove(&dquot).unwrap_or_default()));
+        state.take(tokens.negated(), 0);
+    }
+
+    /// The limits of an id and what of them is taken; None if it has none in force.
+    pub(crate) fn limits_of(&self, dquot: Dquot) -> Option<Dqblk> {
+        let limited = self.limited(dquot)?;
+        let mut state = limited.state.lock();
+        self.collect_tokens(&mut state, dquot);
+        Some(state.entry(dquot.1))
+    }
+
+    /// Has the limits of an entry be in force, of which inodes use what it says.
+    fn put_limits(&self, file: &QuotaFile, entry: &Dqblk) {
+        let dquot = (file.quota_type, entry.id);
+        let known = self.limits.lock().get(&dquot).cloned();
+        match known {
+            Some(limited) => {
+                let mut state = limited.state.lock();
+                self.collect_tokens(&mut state, dquot);
+                state.set_limits(entry);
+            }
+            None if !entry.has_limit() => return,
+            None => {
+                let limited = Arc::new(Limited::new(entry, file.grace()));
+                self.limits.lock().insert(dquot, limited);
+            }
+        }
+        // Release: whoever sees the count sees the limits.
+        self.limits_epoch.fetch_add(1, Ordering::Release);
+    }
+
+    /// Says that the entry of an id has other limits, in the update that changes it. They are in force once it is committed.
+    pub(crate) fn note_changed_limits(&self, changed: ChangedLimits) {
+        self.changed_limits.lock().push(changed);
+    }
+
+    /// Has other grace times be those of a type.
+    pub(crate) fn set_grace(&self, quota_type: QuotaType, grace: Grace) {
+        let limits: Vec<Arc<Limited>> = {
+            let limits = self.limits.lock();
+            limits
+                .iter()
+                .filter(|((of, _), _)| *of == quota_type)
+                .map(|(_, limited)| limited.clone())
+                .collect()
+        };
+        limits.iter().for_each(|limited| limited.state.lock().set_grace(grace));
+    }
+
+    /// The entries of a type with what the running transaction changed of them. An update is open.
+    pub(crate) fn current_entries(&self, file: &QuotaFile) -> BTreeMap<u32, Dqblk> {
+        let mut entries: BTreeMap<u32, Dqblk> =
+            file.all_entries().into_iter().map(|entry| (entry.id, entry)).collect();
+        self.shards.visit_all(|shard| {
+            for ((_, id), usage) in shard.changes.iter().filter(|((of, _), _)| *of == file.quota_type) {
+                let entry = entries.entry(*id).or_insert(Dqblk::new(*id));
+                entry.curspace = entry.curspace.saturating_add_signed(usage.space);
+                entry.curinodes = entry.curinodes.saturating_add_signed(usage.inodes);
+            }
+        });
+        for (id, entry) in &mut entries {
+            let limited = self.limits.lock().get(&(file.quota_type, *id)).cloned();
+            if let Some(limited) = limited {
+                let times = limited.state.lock().times();
+                (entry.btime, entry.itime) = (times.space, times.inodes);
+            }
+        }
+        entries
     }
 
     /// Those of some ids that have no entry.
@@ -175,7 +391,7 @@ impl Quotas {
     /// Takes a change out for which there was no entry, to be added once there is one.
     pub(crate) fn take_unplaced(&self) -> Option<(&QuotaFile, u32, Usage)> {
         let ((quota_type, id), usage) = self.unplaced.lock().pop_first()?;
-        let file = self.files.iter().find(|file| file.quota_type == quota_type)?;
+        let file = self.file(quota_type)?;
         Some((file, id, usage))
     }
 
@@ -186,116 +402,38 @@ impl Quotas {
         shard.changes.entry(dquot).or_default().add(usage);
         u32::from(is_new)
     }
+}
 
-    /// Writes into the buffers of the files what the transaction changed; those that it had not changed join `buffers`. At the
-    /// freeze only.
-    pub(crate) fn freeze(&self, buffers: &mut Vec<Arc<Buffer>>) {
-        let mut changes: BTreeMap<Dquot, Usage> = BTreeMap::new();
-        self.shards.visit(|shard| {
-            for (dquot, usage) in std::mem::take(&mut shard.changes) {
-                changes.entry(dquot).or_default().add(usage);
-            }
-        });
-        for ((quota_type, id), usage) in changes {
-            if usage == Usage::default() {
-                continue;
-            }
-            let file = self.files.iter().find(|file| file.quota_type == quota_type);
-            let Some((buffer, at, slot)) = file.and_then(|file| file.entry(id)) else {
-                self.unplaced.lock().entry((quota_type, id)).or_default().add(usage);
-                continue;
-            };
-            let mut state = buffer.lock();
-            let bytes = Arc::make_mut(&mut state.bytes);
-            let block = bytes.get_mut(at..at + QUOTA_BLOCK_SIZE).unwrap_or_default();
-            let mut entry = Dqblk::read(block, slot).unwrap_or(Dqblk::new(id));
-            entry.curspace = entry.curspace.saturating_add_signed(usage.space);
-            entry.curinodes = entry.curinodes.saturating_add_signed(usage.inodes);
-            entry.write(block, slot);
-            if !std::mem::replace(&mut state.dirty, true) {
-                buffers.push(buffer.clone());
-            }
+/// The changes of ids of a type if the charge of an inode moves.
+fn changes_of(
+    quota_type: QuotaType,
+    before: Option<Charge>,
+    after: Option<Charge>,
+) -> [Option<(Dquot, Usage)>; 2] {
+    let index = quota_type as usize;
+    let id = |charge: Charge| (quota_type, charge.ids[index]);
+    let gone = before.map(|charge| (id(charge), Usage { space: -charge.space, inodes: -1 }));
+    let come = after.map(|charge| (id(charge), Usage { space: charge.space, inodes: 1 }));
+    match (gone, come) {
+        (Some((old, gone)), Some((new, mut change))) if old == new => {
+            change.add(gone);
+            [Some((new, change)), None]
         }
+        changes => [changes.0, changes.1],
     }
 }
 
-impl QuotaFile {
-    /// A file whose `places` are not known yet; a block of the file system holds `per_block` of it.
-    pub(crate) fn new(
-        quota_type: QuotaType,
-        inode: InodeNumber,
-        blocks: Vec<Option<Arc<Buffer>>>,
-        per_block: u32,
-    ) -> Self {
-        let state = QuotaFileState { per_block, blocks, places: BTreeMap::new() };
-        Self { quota_type, inode, state: Mutex::new(LockClass::DQUOTS, state) }
-    }
-
-    fn limit_count(&self) -> usize {
-        let places: Vec<EntryPlace> = self.state.lock().places.values().copied().collect();
-        let has_limit =
-            |entry: Dqblk| [entry.bhardlimit, entry.bsoftlimit, entry.ihardlimit, entry.isoftlimit] != [0; 4];
-        let entries = places.iter().filter_map(|place| Dqblk::read(&self.read(place.block)?, place.slot));
-        entries.filter(|entry| has_limit(*entry)).count()
-    }
-
-    /// Whether an id has an entry.
-    pub(crate) fn has(&self, id: u32) -> bool {
-        self.state.lock().places.contains_key(&id)
-    }
-
-    pub(crate) fn set_places(&self, places: BTreeMap<u32, EntryPlace>) {
-        self.state.lock().places = places;
-    }
-
-    pub(crate) fn set_place(&self, id: u32, place: EntryPlace) {
-        self.state.lock().places.insert(id, place);
-    }
-
-    /// Blocks of the file system that it has.
-    pub(crate) fn block_count(&self) -> u32 {
-        u32::try_from(self.state.lock().blocks.len()).unwrap_or(u32::MAX)
-    }
-
-    /// A block of the file in the file system's size; None for a hole, or behind the end.
-    pub(crate) fn file_system_block(&self, logical: u32) -> Option<Arc<Buffer>> {
-        self.state.lock().blocks.get(logical as usize)?.clone()
-    }
-
-    /// Has a block of the file be another one from now on.
-    pub(crate) fn replace_block(&self, logical: u32, buffer: Arc<Buffer>) {
-        if let Some(block) = self.state.lock().blocks.get_mut(logical as usize) {
-            *block = Some(buffer);
-        }
-    }
-
-    pub(crate) fn push_block(&self, buffer: Arc<Buffer>) {
-        self.state.lock().blocks.push(Some(buffer));
-    }
-
-    /// The buffer of a block of the quota file, and the byte in it where the block begins.
-    pub(crate) fn buffer(&self, block: u32) -> Option<(Arc<Buffer>, usize)> {
-        self.state.lock().buffer(block)
-    }
-
-    /// The bytes of a block of the quota file.
-    pub(crate) fn read(&self, block: u32) -> Option<QuotaBlock> {
-        let (buffer, at) = self.buffer(block)?;
-        buffer.read(|bytes| bytes.get(at..at + QUOTA_BLOCK_SIZE)?.try_into().ok())
-    }
-
-    fn entry(&self, id: u32) -> Option<(Arc<Buffer>, usize, usize)> {
-        let state = self.state.lock();
-        let place = state.places.get(&id)?;
-        state.buffer(place.block).map(|(buffer, at)| (buffer, at, place.slot))
-    }
-}
-
-impl QuotaFileState {
-    fn buffer(&self, block: u32) -> Option<(Arc<Buffer>, usize)> {
-        let buffer = self.blocks.get((block / self.per_block) as usize)?.clone()?;
-        Some((buffer, (block % self.per_block) as usize * QUOTA_BLOCK_SIZE))
-    }
+/// What of a change is not covered by what is taken already.
+fn cover(change: Usage, dquot: Dquot, taken: &mut Taken) -> Usage {
+    let Some((_, own)) = taken.iter_mut().find(|(own, _)| *own == dquot) else { return change };
+    let covered = Usage {
+        space: change.space.clamp(0, own.space.max(0)),
+        inodes: change.inodes.clamp(0, own.inodes.max(0)),
+    };
+    own.add(covered.negated());
+    let mut rest = change;
+    rest.add(covered.negated());
+    rest
 }
 
 impl SbInfo {
@@ -304,9 +442,9 @@ impl SbInfo {
         self.quotas.as_ref()?.files.iter().find(|file| file.inode == number)
     }
 
-    /// The charge of an inode, where usage is counted.
+    /// The charge of an inode; None where usage is not counted.
     pub(crate) fn charge_of(&self, number: InodeNumber, raw: &RawInode) -> Option<Charge> {
-        match self.special_inodes.contains(number) {
+        match self.quotas.is_none() || self.special_inodes.contains(number) {
             true => None,
             false => Charge::of(raw, self.geometry.block_size),
         }

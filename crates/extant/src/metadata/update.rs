@@ -27,6 +27,8 @@ use crate::incore::buffer::{Buffer, BufferKind};
 use crate::incore::inode::{Inode, InodeState};
 use crate::metadata::SbInfo;
 use crate::metadata::fast_commit::NameChange;
+use crate::metadata::quota::Charge;
+use crate::metadata::quota::reserve::QuotaReservation;
 
 /// Credits for the bitmap and the descriptor of a run within one group.
 pub(crate) const RUN_CREDITS: u32 = 2;
@@ -82,6 +84,7 @@ pub(crate) struct MetadataUpdate<'v> {
     pub(crate) sbi: &'v SbInfo,
     handle: Handle<'v>,
     reservation: Reservation<'v>,
+    quota: QuotaReservation<'v>,
     now: Timestamp,
     /// Records of a fast commit say what it changes.
     is_tracked: bool,
@@ -103,6 +106,7 @@ impl<'v> MetadataUpdate<'v> {
             sbi,
             handle,
             reservation,
+            quota: QuotaReservation::default(),
             now,
             is_tracked,
             untracked_names,
@@ -114,6 +118,19 @@ impl<'v> MetadataUpdate<'v> {
     /// The update, of which records of a fast commit can say what it changes. Every other makes the next commit one of the transaction.
     pub(crate) fn tracked(self) -> Self {
         Self { is_tracked: self.sbi.fast_commits.is_on(), ..self }
+    }
+
+    /// Has what it charges be out of what was taken of limits. What it does not charge is given back at its end.
+    pub(crate) fn hold_quota(&mut self, quota: QuotaReservation<'v>) {
+        self.quota.merge(quota);
+    }
+
+    /// Moves the charge of an inode, if usage is counted.
+    fn transfer(&mut self, before: Option<Charge>, after: Option<Charge>) {
+        let Some(quotas) = &self.sbi.quotas else { return };
+        let now = u64::try_from(self.now.seconds).unwrap_or(0);
+        let blocks = quotas.transfer(before, after, self.quota.taken_mut(), now);
+        self.handle.charge(blocks);
     }
 
     /// No record says what the update changes.
@@ -194,10 +211,8 @@ impl<'v> MetadataUpdate<'v> {
     /// Brings a new inode into the table.
     pub(crate) fn add_inode(&mut self, inode: &Arc<Inode>) {
         self.begin_change();
-        if let Some(quotas) = &self.sbi.quotas {
-            let charge = self.sbi.charge_of(inode.number, &inode.state().raw);
-            self.handle.charge(quotas.transfer(None, charge));
-        }
+        let charge = self.sbi.charge_of(inode.number, &inode.state().raw);
+        self.transfer(None, charge);
         self.modify_inode(inode, InodeDirty::Mapping, |_| ());
     }
 
@@ -260,7 +275,7 @@ impl<'v> MetadataUpdate<'v> {
         }
         let written = state.delalloc.time.take();
         let raw = Arc::make_mut(&mut state.raw);
-        let charged = self.sbi.quotas.as_ref().map(|quotas| (quotas, self.sbi.charge_of(inode.number, raw)));
+        let charged = self.sbi.charge_of(inode.number, raw);
         if first {
             grow_fields(raw, self.sbi.features.extra_isize);
         }
@@ -273,10 +288,7 @@ impl<'v> MetadataUpdate<'v> {
             raw.set_version(raw.version().wrapping_add(1));
         }
         let result = modify(raw);
-        if let Some((quotas, before)) = charged {
-            let blocks = quotas.transfer(before, self.sbi.charge_of(inode.number, raw));
-            self.handle.charge(blocks);
-        }
+        self.transfer(charged, self.sbi.charge_of(inode.number, raw));
         inode.publish(&state);
         let is_directory = state.raw.file_type() == FileType::Directory;
         drop(state);

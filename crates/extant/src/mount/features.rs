@@ -2,9 +2,10 @@
 //!
 //! Source: `ext4_feature_set_ok` of `fs/ext4/super.c`.
 
-use extant_ondisk::{IncompatFeatures, RoCompatFeatures, Superblock, casefold};
+use extant_ondisk::{IncompatFeatures, QuotaType, RoCompatFeatures, Superblock, casefold};
 
 use crate::error::{Error, Result};
+use crate::metadata::quota::quota_inodes;
 
 /// Features without which the disk can be neither read nor written here.
 pub(crate) const INCOMPAT_READ: IncompatFeatures = IncompatFeatures::FILETYPE
@@ -73,6 +74,30 @@ pub(super) fn check_features(superblock: &Superblock, read_only: bool) -> Result
         return Ok(());
     }
     Err(Error::ReadOnlyFeatures(list(incompat.all_names().chain(ro_compat.all_names()))))
+}
+
+/// Checks that the disk counts usage of the types whose limits are to be in force.
+///
+/// Source: `ext4_check_quota_consistency`, which leaves other disks to the tools of quotas.
+///
+/// # Errors
+/// `Unsupported`.
+pub(super) fn check_enforced_quotas(superblock: &Superblock, enforced: [bool; 3]) -> Result<()> {
+    let counted = quota_inodes(superblock);
+    let is_counted = |quota_type: &QuotaType| counted.iter().any(|(counted, _)| counted == quota_type);
+    match QuotaType::ALL.iter().find(|quota_type| enforced[**quota_type as usize] && !is_counted(quota_type))
+    {
+        Some(QuotaType::User) => {
+            Err(Error::Unsupported("limits of users on a disk that does not count them (tune -O quota)"))
+        }
+        Some(QuotaType::Group) => {
+            Err(Error::Unsupported("limits of groups on a disk that does not count them (tune -O quota)"))
+        }
+        Some(QuotaType::Project) => Err(Error::Unsupported(
+            "limits of projects on a disk that does not count them (tune -O quota,project)",
+        )),
+        None => Ok(()),
+    }
 }
 
 fn list(names: impl Iterator<Item = String>) -> String {

@@ -52,7 +52,7 @@ use crate::metadata::tables::{self, Tables};
 pub(crate) use load_journal::find_log;
 pub(crate) use options::Options;
 
-use crate::mount::features::check_features;
+use crate::mount::features::{check_enforced_quotas, check_features};
 use crate::mount::load_journal::{Recovered, open_journal, recover};
 use crate::mount::mmp::MmpGuard;
 use crate::mount::options::ENTRY_BYTES;
@@ -71,7 +71,7 @@ pub struct Mounted {
     pub skipped_transactions: u32,
     /// Inodes that were deleted or truncated because a crash had left them so.
     pub orphans: usize,
-    /// Users, groups and projects with limits, which are not enforced; none when reading.
+    /// Users, groups and projects with limits that are not in force; none when reading.
     pub quota_limits: usize,
     /// The error with which the journal was aborted when it was last in use, a negative number of the host's; or 0.
     pub journal_errno: i32,
@@ -118,6 +118,7 @@ impl Volume {
             superblock = read_superblock(&*device)?;
             check_features(&superblock, options.read_only)?;
         }
+        check_enforced_quotas(&superblock, options.enforced_quotas)?;
         let is_crashed = superblock.incompat().contains(IncompatFeatures::RECOVER)
             || superblock.state() & (State::VALID | State::ERROR) != State::VALID;
         let mut recovered = RecoveredMap::read(device.clone(), superblock, options, &mut mounted)?;
@@ -157,7 +158,7 @@ impl Volume {
         sbi.allocator.read_descriptors(0..DESCRIPTOR_BLOCKS_AT_MOUNT)?;
         if !options.read_only {
             open_journal(sbi, log, options.cache_bytes, !fast_commits.is_empty())?;
-            let quotas = map.read_quotas()?;
+            let quotas = map.read_quotas(options.enforced_quotas)?;
             map.sb_info_mut().quotas = quotas;
         }
         let volume = Arc::new(Self::over(map, mmp_guard, options)?);

@@ -39,6 +39,8 @@ pub(crate) struct Options {
     pub(crate) reserved_pool_max: u64,
     /// Stop writing at damage, whatever the superblock says.
     pub(crate) stop_on_damage: bool,
+    /// Limits of users, groups and projects are in force.
+    pub(crate) enforced_quotas: [bool; 3],
 }
 
 /// Bytes of the cache for each CPU, if that is more than 256 MiB: so its shards are many enough for threads not to meet.
@@ -75,6 +77,7 @@ impl Default for Options {
             discard: false,
             reserved_pool_max: u64::MAX,
             stop_on_damage: false,
+            enforced_quotas: [false; 3],
         }
     }
 }

@@ -83,7 +83,7 @@ impl Namespace {
     ///
     /// # Errors
     /// `Exists`, `NameTooLong`, `NotFound` (the directory was removed), `NotADirectory`, `NotPermitted` (it is
-    /// immutable), `NoSpace`, `NoInodes`, `TooManyLinks`, `InvalidArgument`, `ReadOnly`, `Corrupt`, `Io`.
+    /// immutable), `NoSpace`, `NoInodes`, `QuotaExceeded`, `TooManyLinks`, `InvalidArgument`, `ReadOnly`, `Corrupt`, `Io`.
     ///
     /// # Locks
     /// Takes `INODE` of the directory.
@@ -94,15 +94,17 @@ impl Namespace {
         let parent = dir.raw();
         self.check_directory(&parent)?;
         self.check_may_add(&parent)?;
-        let plan = self.plan_insert(dir, &parent, name)?;
+        let mut plan = self.plan_insert(dir, &parent, name)?;
         let is_directory = new.kind == NewKind::Directory;
         if is_directory {
             self.check_subdirectories(&parent)?;
         }
-        let inode_plan = self.plan_inode(dir, &parent, new)?;
+        let mut inode_plan = self.plan_inode(dir, &parent, new)?;
         // Dropped here, for while this snapshot lives, a change of the inode would copy its fields.
         drop(parent);
         let mut update = self.begin(plan.need.and(inode_plan.need))?;
+        update.hold_quota(std::mem::take(&mut plan.quota));
+        update.hold_quota(std::mem::take(&mut inode_plan.quota));
         if new.kind == NewKind::File {
             update = update.tracked();
         }
@@ -136,9 +138,10 @@ impl Namespace {
         let parent = dir.raw();
         self.check_directory(&parent)?;
         self.check_may_add(&parent)?;
-        let inode_plan = self.plan_inode(dir, &parent, new)?;
+        let mut inode_plan = self.plan_inode(dir, &parent, new)?;
         drop(parent);
         let mut update = self.begin(inode_plan.need.and(Credits::new(ORPHAN_CREDITS, 0)))?;
+        update.hold_quota(std::mem::take(&mut inode_plan.quota));
         let inode = update.make_inode(dir, &inode_plan)?;
         update.fill_inode(self, &inode, dir.number, &inode_plan)?;
         // Without a name it belongs to the orphan list.

@@ -41,9 +41,10 @@ impl Namespace {
             return Err(Error::NotPermitted);
         }
         check_project(&parent, &raw)?;
-        let plan = self.plan_insert(dir, &parent, name)?;
+        let mut plan = self.plan_insert(dir, &parent, name)?;
         drop(parent);
         let mut update = self.begin(plan.need.and(Credits::new(1 + ORPHAN_CREDITS, 0)))?.tracked();
+        update.hold_quota(std::mem::take(&mut plan.quota));
         update.add_link(inode)?;
         let entry = Insertion { name, inode: inode.number, file_type: raw.file_type() };
         update.insert_entry(self, dir, plan, entry)?;

@@ -15,20 +15,24 @@ use crate::error::{Error, Location, Result};
 use crate::incore::buffer::BufferKind;
 use crate::incore::inode::Inode;
 use crate::incore::inode_cache::InodeRef;
+use crate::incore::usage::Usage;
 use crate::inode::attributes::Times;
 use crate::inode::xattr::XattrPlan;
 use crate::metadata::orphan_list::ORPHAN_CREDITS;
 use crate::metadata::quota::ids_of;
+use crate::metadata::quota::reserve::QuotaReservation;
 use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate};
 use crate::namespace::Namespace;
 
 /// An inode to be made.
-pub(super) struct InodePlan<'n> {
+pub(super) struct InodePlan<'n, 'v> {
     kind: NewKind<'n>,
     /// All but the number, the generation and the times.
     raw: RawInode,
     times: Option<Times>,
     xattrs: XattrPlan,
+    /// What is taken of the limits of its ids, for the update to hold.
+    pub(super) quota: QuotaReservation<'v>,
     pub(super) need: Credits,
 }
 
@@ -36,14 +40,14 @@ impl Namespace {
     /// Works out an inode to be made in `dir`, whose fields are those of `parent`.
     ///
     /// # Errors
-    /// `InvalidArgument` and `NameTooLong` for a link's target, `InvalidArgument` for a device number; those of the
+    /// `InvalidArgument` and `NameTooLong` for a link's target, `InvalidArgument` for a device number; `QuotaExceeded`; those of the
     /// attributes.
-    pub(super) fn plan_inode<'n>(
-        &self,
+    pub(super) fn plan_inode<'n, 'v>(
+        &'v self,
         dir: &Arc<Inode>,
         parent: &RawInode,
         new: &New<'n>,
-    ) -> Result<InodePlan<'n>> {
+    ) -> Result<InodePlan<'n, 'v>> {
         let location = Location::of(Structure::Inode);
         let file_type = new.kind.file_type();
         let mut raw = RawInode::new(self.features.inode_size, self.features.extra_isize)
@@ -73,7 +77,9 @@ impl Namespace {
         let own = Credits::new(3 + ORPHAN_CREDITS, 0);
         let need = own.and(self.grow_need(&raw, blocks)).and(xattrs.need);
         self.add_dquots(ids_of(&raw))?;
-        Ok(InodePlan { kind: new.kind, raw, times: new.times, xattrs, need })
+        let space = self.bytes_of(blocks + xattrs.new_blocks()) as i64;
+        let quota = self.reserve_quota(ids_of(&raw).map(Some), Usage { space, inodes: 1 })?;
+        Ok(InodePlan { kind: new.kind, raw, times: new.times, xattrs, quota, need })
     }
 
     fn plan_content(&self, raw: &mut RawInode, kind: NewKind<'_>) -> Result<()> {
@@ -114,7 +120,7 @@ impl MetadataUpdate<'_> {
     ///
     /// # Errors
     /// `NoInodes`, and nothing was changed; `Corrupt` bitmaps.
-    pub(super) fn make_inode(&mut self, dir: &Arc<Inode>, plan: &InodePlan<'_>) -> Result<InodeRef> {
+    pub(super) fn make_inode(&mut self, dir: &Arc<Inode>, plan: &InodePlan<'_, '_>) -> Result<InodeRef> {
         let sbi = self.sbi;
         let is_top = || dir.number == InodeNumber::ROOT || dir.raw().flags().contains(InodeFlags::TOPDIR);
         let kind = match plan.kind {
@@ -150,7 +156,7 @@ impl MetadataUpdate<'_> {
         dirs: &Directories,
         inode: &Arc<Inode>,
         parent: InodeNumber,
-        plan: &InodePlan<'_>,
+        plan: &InodePlan<'_, '_>,
     ) -> Result<()> {
         match plan.kind {
             NewKind::Directory => self.make_first_block(dirs, inode, parent)?,

@@ -201,7 +201,7 @@ impl Namespace {
             self.check_subdirectories(&to.raw())?;
         }
         let parent_entry = moves_directory.then(|| self.parent_entry(from, child)).transpose()?;
-        let whiteout = whiteout
+        let mut whiteout = whiteout
             .then(|| {
                 let kind = NewKind::CharDevice { major: 0, minor: 0 };
                 let new = New { kind, mode: 0, uid: 0, gid: 0, times: None, xattrs: &[] };
@@ -212,6 +212,8 @@ impl Namespace {
             need = need.and(whiteout.need);
         }
         let mut update = self.begin(need)?;
+        plan.iter_mut().for_each(|plan| update.hold_quota(std::mem::take(&mut plan.quota)));
+        whiteout.iter_mut().for_each(|plan| update.hold_quota(std::mem::take(&mut plan.quota)));
         if !is_directory && whiteout.is_none() {
             update = update.tracked();
         }
@@ -327,7 +329,7 @@ impl MetadataUpdate<'_> {
         &mut self,
         dirs: &Directories,
         dir: &Arc<Inode>,
-        plan: &InodePlan<'_>,
+        plan: &InodePlan<'_, '_>,
     ) -> Result<InodeRef> {
         let whiteout = self.make_inode(dir, plan)?;
         self.fill_inode(dirs, &whiteout, dir.number, plan)?;
@@ -363,7 +365,7 @@ impl MetadataUpdate<'_> {
         to: &Arc<Inode>,
         to_name: &[u8],
         entries: &Entries,
-        plan: Option<InsertPlan>,
+        plan: Option<InsertPlan<'_>>,
     ) -> Result<()> {
         let child = &entries.child;
         let file_type = child.raw().file_type();

@@ -22,6 +22,7 @@ use crate::incore::inode::Inode;
 use crate::incore::pages::InodePages;
 use crate::mapping::Mapping;
 use crate::mapping::prealloc::Wanted;
+use crate::metadata::quota::reserve::QuotaReservation;
 use crate::metadata::update::{Credits, MetadataUpdate};
 use crate::page_cache::PageCache;
 
@@ -476,8 +477,14 @@ impl PageCache {
         };
         let mut kept = self.allocator.reservation_of_claimed(std::mem::take(&mut inode.pages().write().kept));
         let placed = self.place_in_hole(inode, &inode.raw(), wanted, Some(&mut kept));
-        inode.pages().write().kept += kept.into_claimed();
-        placed
+        let mut inode_pages = inode.pages().write();
+        inode_pages.kept += kept.into_claimed();
+        let mut placed = placed?;
+        let taken = std::mem::take(&mut inode_pages.quota);
+        let mut quota = QuotaReservation::of_taken(self, taken);
+        placed.hold_quota(quota.split(self.bytes_of(placed.len)));
+        inode_pages.quota = quota.into_taken();
+        Ok(placed)
     }
 
     /// How many blocks from the start of a run on have no place, which [`PageCache::map_extent`] found none for: of a mapped run those

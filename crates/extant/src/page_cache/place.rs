@@ -19,8 +19,9 @@ use crate::error::{Error, Result};
 use crate::incore::inode::Inode;
 use crate::mapping::cluster::NewBlocks;
 use crate::mapping::extent::Conversion;
-use crate::mapping::prealloc::Wanted;
+use crate::mapping::prealloc::{Allocated, Wanted};
 use crate::mapping::{Hole, Mapping};
+use crate::metadata::quota::reserve::QuotaReservation;
 use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate, RUN_CREDITS};
 use crate::page_cache::PageCache;
 
@@ -49,6 +50,8 @@ struct Filling<'v> {
     reservation: Reservation<'v>,
     /// Clusters that were taken and in which no block is named yet; none where the file had the cluster.
     taken: Option<ClusterRun>,
+    /// What of limits is taken for them.
+    quota: QuotaReservation<'v>,
 }
 
 impl Filling<'_> {
@@ -75,6 +78,13 @@ impl<'v> Placed<'v> {
     /// Whether they held what the file has there before the write.
     pub(super) const fn is_in_map(&self) -> bool {
         matches!(self.pending, Pending::None)
+    }
+
+    /// Has what they are charged be out of what was taken of limits when the write was accepted.
+    pub(super) fn hold_quota(&mut self, more: QuotaReservation<'v>) {
+        if let Pending::Mapping(filling) = &mut self.pending {
+            filling.quota.merge(more);
+        }
     }
 
     /// Blocks beside them that are to be zeroed before they are named.
@@ -127,7 +137,7 @@ impl PageCache {
     /// Places the first of the blocks that are wanted of a file whose fields are `raw`.
     ///
     /// # Errors
-    /// `NoSpace`; `FileTooLarge` if the inode cannot count them; `ReadOnly`; `Io`; `Corrupt`.
+    /// `NoSpace`; `QuotaExceeded`; `FileTooLarge` if the inode cannot count them; `ReadOnly`; `Io`; `Corrupt`.
     pub(super) fn place(&self, inode: &Arc<Inode>, raw: &RawInode, wanted: Wanted) -> Result<Placed<'_>> {
         let first = |len: u32| {
             let end = (u64::from(wanted.logical.0) + u64::from(len)) * u64::from(self.geometry.block_size);
@@ -172,13 +182,14 @@ impl PageCache {
     ) -> Result<Placed<'v>> {
         let hole = self.hole(inode, raw, wanted.logical)?;
         let wanted = Wanted { len: wanted.len.min(hole.len_max()), ..wanted };
-        let (blocks, reservation) = self.allocate_file_blocks(inode, raw, &hole, wanted, kept)?;
+        let Allocated { blocks, for_map, quota } =
+            self.allocate_file_blocks(inode, raw, &hole, wanted, kept)?;
         let NewBlocks { run, taken } = blocks;
         if !hole.can_name(run) {
             self.give_back_blocks(blocks);
             return Err(Error::NoSpace);
         }
-        let pending = Pending::Mapping(Filling { hole: Some(hole), reservation, taken });
+        let pending = Pending::Mapping(Filling { hole: Some(hole), reservation: for_map, taken, quota });
         Ok(Placed { logical: wanted.logical, start: run.start, len: run.len, pending })
     }
 
@@ -212,12 +223,14 @@ impl PageCache {
                     Ok(opened) => {
                         let (unnamed, taken) = filling.split(clusters);
                         unnamed.into_iter().for_each(|clusters| self.allocator.free_unmarked(clusters));
-                        Ok((opened, taken))
+                        let charged = taken.map_or(0, |taken| self.bytes_of(self.to_blocks(taken).len));
+                        Ok((opened, taken, filling.quota.split(charged)))
                     }
                     Err(error) => Err(error),
                 };
                 placed.pending = Pending::Mapping(filling);
-                let ((mut update, hole), taken) = opened?;
+                let ((mut update, hole), taken, quota) = opened?;
+                update.hold_quota(quota);
                 let change = update.map_run(inode, hole, logical, NewBlocks { run, taken }, false)?;
                 (update, change)
             }

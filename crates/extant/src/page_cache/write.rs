@@ -10,7 +10,10 @@ use crate::error::{Error, Location, Result};
 use crate::incore::folios::{Block, Folios};
 use crate::incore::inode::Inode;
 use crate::incore::pages::InodePages;
+use crate::incore::usage::Usage;
 use crate::mapping::Mapping;
+use crate::metadata::quota::ids_of;
+use crate::metadata::quota::reserve::QuotaReservation;
 use crate::metadata::reserve::writer_may_use;
 use crate::metadata::update::{Credits, InodeDirty};
 use crate::page_cache::PageCache;
@@ -95,7 +98,7 @@ impl PageCache {
                 let _ = self.flush_locked(pages, inode);
                 self.drop_pages(inode, 0..u32::MAX);
                 return match self.write_through(inode, at, rest, privileged) {
-                    Err(Error::NoSpace) if done > 0 => Ok(done),
+                    Err(Error::NoSpace | Error::QuotaExceeded) if done > 0 => Ok(done),
                     written => Ok(done + written?),
                 };
             }
@@ -313,6 +316,7 @@ impl PageCache {
         let holes = || gaps.iter().filter(|gap| gap.start.is_none());
         let blocks: u64 = holes().map(|gap| u64::from(gap.len)).sum();
         let mut reservation = None;
+        let mut quota = QuotaReservation::default();
         if blocks > 0 {
             let (kept, need) = {
                 let inode_pages = inode.pages().write();
@@ -331,6 +335,14 @@ impl PageCache {
                 Err(Error::NoSpace) => return Ok(false),
                 Err(error) => return Err(error),
             }
+            let space = i64::try_from(blocks * u64::from(self.geometry.block_size)).unwrap_or(i64::MAX);
+            let ids = ids_of(&inode.state().raw).map(Some);
+            match self.reserve_quota(ids, Usage { space, inodes: 0 }) {
+                Ok(reserved) => quota = reserved,
+                // As much of it as is allowed is written at once.
+                Err(Error::QuotaExceeded) => return Ok(false),
+                Err(error) => return Err(error),
+            }
         }
         let edges = self.edges(inode, &gaps, (at, end), size)?;
         let now = self.now();
@@ -339,6 +351,8 @@ impl PageCache {
         self.copy_in(inode_pages.folios_of(inode, pages, self.geometry.block_size), &gaps, edges, at, buf);
         copied(buf.len());
         if let Some(reservation) = reservation {
+            quota.merge(QuotaReservation::of_taken(self, std::mem::take(&mut inode_pages.quota)));
+            inode_pages.quota = quota.into_taken();
             self.keep(inode, &mut inode_pages, reservation.into_claimed())?;
         }
         inode_pages.account(pages, inode);
@@ -356,7 +370,7 @@ impl PageCache {
         Ok(true)
     }
 
-    /// Keeps `more` tokens for an inode beside those that it has, and gives back what it does not need.
+    /// Keeps `more` tokens for an inode beside those that it has, and gives back what it does not need, of limits too.
     pub(super) fn keep(&self, inode: &Inode, inode_pages: &mut InodePages, more: u64) -> Result<()> {
         let (delayed, runs) =
             inode_pages.folios.as_ref().map_or((0, 0), |folios| (folios.delayed(), folios.delayed_runs()));
@@ -364,6 +378,11 @@ impl PageCache {
         let need = if delayed == 0 { 0 } else { self.need_of(inode, delayed, runs)? };
         kept.shrink_to(need);
         inode_pages.kept = kept.into_claimed();
+        if !inode_pages.quota.is_empty() {
+            let mut quota = QuotaReservation::of_taken(self, std::mem::take(&mut inode_pages.quota));
+            quota.shrink_to(delayed * u64::from(self.geometry.block_size));
+            inode_pages.quota = quota.into_taken();
+        }
         Ok(())
     }
 

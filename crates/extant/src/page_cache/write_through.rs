@@ -40,7 +40,7 @@ impl PageCache {
         while done < buf.len() {
             match self.write_piece(inode, offset + done as u64, &buf[done..], Some(privileged)) {
                 Ok(bytes) => done += bytes,
-                Err(Error::NoSpace | Error::FileTooLarge) if done > 0 => break,
+                Err(Error::NoSpace | Error::QuotaExceeded | Error::FileTooLarge) if done > 0 => break,
                 Err(error) => return Err(error),
             }
         }

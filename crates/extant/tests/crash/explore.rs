@@ -10,13 +10,13 @@ use extant_ondisk::IncompatFeatures;
 use extant_rt::Arc;
 use rustix::fs::XattrFlags;
 
-use crate::disk::{Checker, DiskKind, INLINE, POISON, VALUES, journal_blocks, make_by_debugfs};
+use crate::disk::{Checker, DiskKind, INLINE, POISON, QUOTAS, VALUES, journal_blocks, make_by_debugfs};
 use crate::fault::{Fault, FaultyDevice};
 use crate::generate::{large_values, preparation};
 use crate::model::Model;
 use crate::op::{DIRECTORIES, Op, pattern_of, xattr_name};
 use crate::random::{Random, hash};
-use crate::session::{Pages, Session, mount, mount_in_background};
+use crate::session::{Pages, Session, mount, mount_in_background, set_limits};
 use crate::tree::{self, Allowed, Entry};
 
 /// A disk with files on it, cleanly unmounted, and the model of them.
@@ -39,6 +39,9 @@ impl Base {
         let image = Arc::new(kind.make());
         let mut model = Model::new(kind.block_size, kind.has_extents());
         let mut session = Session::mount(image.clone(), Pages::default()).expect("mount a new disk");
+        if kind.name == QUOTAS.name {
+            set_limits(session.fs());
+        }
         let blocks = (kind.size_mib << 20) / kind.block_size;
         let pool = if kind.has_extents() { blocks / 50 } else { 0 };
         let mut prepare = |op| {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use extant::{
-    Dir, Error, Fallocate, File, Filesystem, Mount, New, NewKind, RenameFlags, Result, SetAttributes,
-    XattrMode,
+    Dir, Error, Fallocate, File, Filesystem, Mount, New, NewKind, QuotaType, RenameFlags, Result,
+    SetAttributes, SetQuota, XattrMode,
 };
 use extant_block::BlockDevice;
 use extant_rt::{Arc, WallClock};
@@ -31,13 +31,26 @@ pub struct Pages {
     pub keep_clean: bool,
 }
 
+/// The byte of the superblock's `s_feature_ro_compat` with `quota`, and its bit.
+const RO_COMPAT_SECOND_BYTE: u64 = 1024 + 0x65;
+const QUOTA_BIT: u8 = 1;
+
 /// As every mount here: the same work gives the same bytes, and nothing happens in the background.
 pub fn mount(device: Arc<dyn BlockDevice>, read_only: bool) -> Result<Filesystem> {
-    options(read_only).background(false).open_device(device)
+    options(read_only).enforce_quotas(&counted(&*device)).background(false).open_device(device)
+}
+
+/// The types whose limits are in force: those that a disk counts.
+fn counted(device: &dyn BlockDevice) -> Vec<QuotaType> {
+    let mut feature = [0];
+    let is_read = device.read_at(RO_COMPAT_SECOND_BYTE, &mut feature).is_ok();
+    let has_quotas = is_read && feature[0] & QUOTA_BIT != 0;
+    if has_quotas { vec![QuotaType::User, QuotaType::Group] } else { Vec::new() }
 }
 
 fn mount_with(device: Arc<dyn BlockDevice>, pages: Pages) -> Result<Filesystem> {
     options(false)
+        .enforce_quotas(&counted(&*device))
         .background(false)
         .page_cache_bytes(pages.bytes)
         .keep_clean_pages(pages.keep_clean)
@@ -68,6 +81,22 @@ fn background_options(pages: Pages) -> Mount {
 fn options(read_only: bool) -> Mount {
     // With discards, so that one that comes too early is found.
     Mount::new().read_only(read_only).discard(true).clock(WallClock::Fixed(1_700_000_000, 0))
+}
+
+/// Gives users and groups limits, of which soft ones are exceeded by few files; root may exceed all.
+pub fn set_limits(fs: &Filesystem) {
+    let set = SetQuota {
+        space_soft_bytes: Some(2048),
+        space_hard_bytes: Some(4096),
+        inodes_soft: Some(1),
+        inodes_hard: Some(2),
+        ..SetQuota::default()
+    };
+    for id in [0, 0o600, 0o644, 0o777] {
+        for quota_type in [QuotaType::User, QuotaType::Group] {
+            fs.set_quota(quota_type, id, &set).expect("limits");
+        }
+    }
 }
 
 fn new_file<'n>(mode: u16) -> New<'n> {

@@ -101,6 +101,16 @@ fn tuning_makes_and_deletes_quota_files() {
     assert!(matches!(tune(&values, "quota"), Err(Error::Unsupported(_))));
 }
 
+/// mke2fs ends a quota file inside one of the file system's blocks, which has room for more of the tree.
+#[test]
+fn a_quota_file_that_grows_inside_its_last_block_has_its_size() {
+    let Some(image) = Image::made(16, &["-b", "4096", "-O", "quota"]) else { return };
+    let fs = Mount::new().background(false).open(&image.path).expect("mount");
+    fs.write("/f", [1; 3000]).and_then(|()| fs.set_owner("/f", 70_000, 7)).expect("written");
+    fs.unmount().expect("unmount");
+    image.assert_clean("one more user and group");
+}
+
 /// debugfs changes owners and projects without counting them.
 #[test]
 fn usage_that_is_wrong_is_found_by_id() {

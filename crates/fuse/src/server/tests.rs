@@ -235,9 +235,9 @@ fn project_is_set_handed_down_and_kept_apart() {
     assert_eq!(set(inside, FS_XFLAG_PROJINHERIT, 42), Err(Errno::OPNOTSUPP));
     let outside = make(&server, NodeId::ROOT, b"outside", InodeType::File, 0o644).node;
     let how = Rename::default();
-    let moved = |from, to| server.rename(from, to, how);
+    let moved = |from, to| server.rename(ROOT, from, to, how);
     assert_eq!(moved((NodeId::ROOT, b"outside"), (dir, b"outside")), Err(Errno::XDEV));
-    assert_eq!(server.link(outside, dir, b"outside").map(drop), Err(Errno::XDEV));
+    assert_eq!(server.link(ROOT, outside, dir, b"outside").map(drop), Err(Errno::XDEV));
     assert_eq!(moved((dir, b"inside"), (below, b"inside")), Ok(()));
     assert_eq!(moved((below, b"inside"), (NodeId::ROOT, b"inside")), Ok(()));
     assert_eq!((set(outside, 0, 42), moved((NodeId::ROOT, b"outside"), (dir, b"outside"))), (Ok(()), Ok(())));

@@ -143,15 +143,15 @@ impl Message<'_> {
             opcode::RMDIR => ops.rmdir(node, self.name()?).map(|()| 0),
             opcode::RENAME => {
                 let (fixed, names) = self.split::<wire::RenameIn>()?;
-                rename(ops, node, NodeId(fixed.newdir), names, 0)
+                rename(ops, self.caller(), (node, NodeId(fixed.newdir)), names, 0)
             }
             opcode::RENAME2 => {
                 let (fixed, names) = self.split::<wire::Rename2In>()?;
-                rename(ops, node, NodeId(fixed.newdir), names, fixed.flags)
+                rename(ops, self.caller(), (node, NodeId(fixed.newdir)), names, fixed.flags)
             }
             opcode::LINK => {
                 let (fixed, names) = self.split::<wire::LinkIn>()?;
-                let entry = ops.link(NodeId(fixed.oldnodeid), node, name(names)?.0)?;
+                let entry = ops.link(self.caller(), NodeId(fixed.oldnodeid), node, name(names)?.0)?;
                 self.put(entry_out(&entry).as_bytes())
             }
             opcode::OPEN | opcode::OPENDIR => {
@@ -169,7 +169,7 @@ impl Message<'_> {
                 ops.read(node, fixed.offset, self.room(fixed.size)?)
             }
             opcode::WRITE => self.write(ops),
-            opcode::STATFS => self.statfs(ops),
+            opcode::STATFS => self.statfs(ops, node),
             opcode::FSYNC | opcode::FSYNCDIR => {
                 let fixed: wire::FsyncIn = self.fixed()?;
                 let only_data = fixed.fsync_flags & wire::FSYNC_FDATASYNC != 0;
@@ -291,8 +291,8 @@ impl Message<'_> {
         self.put(wire::WriteOut { size: written as u32, padding: 0 }.as_bytes())
     }
 
-    fn statfs(&mut self, ops: &impl Ops) -> Reply<usize> {
-        let full = ops.statfs();
+    fn statfs(&mut self, ops: &impl Ops, node: NodeId) -> Reply<usize> {
+        let full = ops.statfs(node)?;
         let out = wire::StatfsOut {
             blocks: full.blocks,
             bfree: full.free_blocks,
@@ -363,7 +363,13 @@ fn name(bytes: &[u8]) -> Reply<(&[u8], &[u8])> {
     Ok((&bytes[..end], &bytes[end + 1..]))
 }
 
-fn rename(ops: &impl Ops, from: NodeId, to: NodeId, names: &[u8], flags: u32) -> Reply<usize> {
+fn rename(
+    ops: &impl Ops,
+    caller: Caller,
+    (from, to): (NodeId, NodeId),
+    names: &[u8],
+    flags: u32,
+) -> Reply<usize> {
     if flags & !(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT) != 0 {
         return Err(Errno::INVAL);
     }
@@ -373,7 +379,7 @@ fn rename(ops: &impl Ops, from: NodeId, to: NodeId, names: &[u8], flags: u32) ->
         exchange: flags & RENAME_EXCHANGE != 0,
         whiteout: flags & RENAME_WHITEOUT != 0,
     };
-    ops.rename((from, old), (to, name(rest)?.0), how).map(|()| 0)
+    ops.rename(caller, (from, old), (to, name(rest)?.0), how).map(|()| 0)
 }
 
 fn changes(fixed: &wire::SetattrIn) -> (SetAttributes, Option<SetSize>) {

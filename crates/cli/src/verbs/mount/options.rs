@@ -2,9 +2,10 @@
 
 mod linux;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use extant::AccessTimes;
+use extant::{AccessTimes, QuotaType};
 use extant_fuse::MountOptions;
 
 use crate::disks::ImageLocation;
@@ -31,6 +32,8 @@ pub struct Options {
     /// Stop writing at damage, whatever the superblock says.
     pub stop_on_damage: bool,
     pub discard: bool,
+    /// The types whose limits are in force.
+    pub quotas: BTreeSet<QuotaType>,
     /// Bytes of written data that may wait for the disk; 0: each write goes there at once. None: as suits the device.
     pub page_cache: Option<u64>,
     /// Blocks are allocated when they are written, which excludes a page cache.
@@ -90,6 +93,10 @@ impl Options {
             "nocontrol" => self.nocontrol = true,
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
+            "usrquota" | "quota" => drop(self.quotas.insert(QuotaType::User)),
+            "grpquota" => drop(self.quotas.insert(QuotaType::Group)),
+            "prjquota" => drop(self.quotas.insert(QuotaType::Project)),
+            "noquota" => self.quotas.clear(),
             "norecovery" | "noload" => self.norecovery = true,
             "errors=remount-ro" => self.stop_on_damage = true,
             "errors=continue" => self.stop_on_damage = false,
@@ -166,6 +173,9 @@ impl Options {
         add(self.norecovery, "norecovery");
         add(self.discard, "discard");
         add(self.stop_on_damage, "errors=remount-ro");
+        add(self.quotas.contains(&QuotaType::User), "usrquota");
+        add(self.quotas.contains(&QuotaType::Group), "grpquota");
+        add(self.quotas.contains(&QuotaType::Project), "prjquota");
         words.extend(self.page_cache.map(|bytes| format!("page_cache={bytes}")));
         words.join(",")
     }
@@ -209,6 +219,8 @@ mod tests {
             ("relatime,noatime", ",noatime"),
             ("noatime,strictatime", ",strictatime"),
             ("diratime,strictatime,nodiratime", ",strictatime,nodiratime"),
+            ("grpquota,quota", ",usrquota,grpquota"),
+            ("usrquota,noquota,prjquota", ",prjquota"),
         ] {
             assert_eq!(parse(text).unwrap().describe(), format!("rw,nosuid,nodev{words}"));
         }

@@ -259,6 +259,7 @@ fn open(image: &Path, dir: &Path, options: &Options, is_root: bool) -> Result<Op
         .no_recovery(options.norecovery)
         .discard(options.discard)
         .stop_on_damage(options.stop_on_damage)
+        .enforce_quotas(&options.quotas.iter().copied().collect::<Vec<_>>())
         // What is on the disk stays in the kernel's page cache, not in this one too.
         .keep_clean_pages(false)
         .last_mounted(dir.as_os_str().as_bytes());

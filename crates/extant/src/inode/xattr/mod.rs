@@ -25,7 +25,9 @@ use extant_rt::Arc;
 use crate::error::{Error, Location, Result};
 use crate::incore::buffer::{Buffer, BufferKind};
 use crate::incore::inode::Inode;
+use crate::incore::usage::Usage;
 use crate::inode::Inodes;
+use crate::metadata::quota::ids_of;
 use crate::metadata::update::{Credits, InodeDirty};
 
 /// `XATTR_SIZE_MAX` of Linux.
@@ -115,7 +117,7 @@ impl Inodes {
     /// that governs access also sets the permission bits, and is not kept if they say all of it.
     ///
     /// # Errors
-    /// `Exists`, `NoAttribute` by `mode`; `NoSpace` if the inode's attributes would not fit; `ValueTooLarge`,
+    /// `Exists`, `NoAttribute` by `mode`; `NoSpace` if the inode's attributes would not fit; `QuotaExceeded`; `ValueTooLarge`,
     /// `NameTooLong`; `NotPermitted` for an immutable or append-only inode and for `user.` on what is neither file nor
     /// directory; `PermissionDenied` for a default list on what is no directory; `Unsupported`, `InvalidArgument`,
     /// `ReadOnly`, `Corrupt`, `Io`.
@@ -200,7 +202,10 @@ impl Inodes {
         new_mode: Option<u16>,
     ) -> Result<()> {
         let plan = self.plan_xattr(inode, old, key, value)?;
+        let space = self.bytes_of(plan.new_blocks()) as i64;
+        let quota = self.reserve_quota(ids_of(&inode.raw()).map(Some), Usage { space, inodes: 0 })?;
         let mut update = self.begin(plan.need.and(Credits::new(1, 0)))?;
+        update.hold_quota(quota);
         update.apply_xattrs(inode, &plan)?;
         let now = update.now();
         update.modify_inode(inode, InodeDirty::Attributes, |raw| {

@@ -29,6 +29,13 @@ pub(crate) struct XattrPlan {
     pub(crate) need: Credits,
 }
 
+impl XattrPlan {
+    /// Blocks that the inode has more of afterwards.
+    pub(crate) fn new_blocks(&self) -> u32 {
+        u32::from(matches!(self.block, BlockPlan::Replace(None, _)))
+    }
+}
+
 enum BlockPlan {
     Keep,
     /// Written over.
@@ -66,9 +73,7 @@ impl Inodes {
         }
         let buffer = self.xattr_buffer(inode, &raw)?;
         let plan = self.plan_lists((inode.number, extra_isize), old, new, buffer)?;
-        if matches!(plan.block, BlockPlan::Replace(None, _)) {
-            self.check_countable(&raw, 1)?;
-        }
+        self.check_countable(&raw, plan.new_blocks())?;
         Ok(plan)
     }
 

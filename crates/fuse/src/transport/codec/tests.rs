@@ -127,12 +127,12 @@ impl Ops for Notes {
         Err(Errno::NOTEMPTY)
     }
 
-    fn rename(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()> {
+    fn rename(&self, _: Caller, from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()> {
         self.note(format!("rename {from:?} {to:?} {how:?}"));
         Ok(())
     }
 
-    fn link(&self, _: NodeId, _: NodeId, _: &[u8]) -> Reply<EntryReply> {
+    fn link(&self, _: Caller, _: NodeId, _: NodeId, _: &[u8]) -> Reply<EntryReply> {
         Ok(entry())
     }
 
@@ -163,8 +163,8 @@ impl Ops for Notes {
         Ok(())
     }
 
-    fn statfs(&self) -> StatFs {
-        StatFs::default()
+    fn statfs(&self, _: NodeId) -> Reply<StatFs> {
+        Ok(StatFs::default())
     }
 
     fn xattr(&self, _: NodeId, _: &[u8]) -> Reply<Vec<u8>> {

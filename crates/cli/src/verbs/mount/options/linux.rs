@@ -18,7 +18,7 @@ pub enum Meaning {
 const COMMIT_SECONDS: u64 = 5;
 
 /// The options; capitals denote a value.
-pub const WORDS: [(&str, Meaning); 92] = [
+pub const WORDS: [(&str, Meaning); 87] = [
     ("auto", Accepted("handled by mount(8)")),
     ("noauto", Accepted("handled by mount(8)")),
     ("defaults", Accepted("handled by mount(8)")),
@@ -111,11 +111,6 @@ pub const WORDS: [(&str, Meaning); 92] = [
     ("bsdgroups", Refused("new files take their creator's group, or that of a directory with set-group-id")),
     ("debug", Accepted("a hint")),
     ("nodebug", Accepted("a hint")),
-    ("usrquota", Refused("usage is counted, and limits are not enforced")),
-    ("grpquota", Refused("usage is counted, and limits are not enforced")),
-    ("prjquota", Refused("usage is counted, and limits are not enforced")),
-    ("quota", Refused("usage is counted, and limits are not enforced")),
-    ("noquota", Accepted("limits are never enforced")),
     ("usrjquota=FILE", Refused("usage is counted in hidden quota files only (the feature `quota`)")),
     ("grpjquota=FILE", Refused("usage is counted in hidden quota files only (the feature `quota`)")),
     ("jqfmt=FORMAT", Refused("usage is counted in hidden quota files only (the feature `quota`)")),
