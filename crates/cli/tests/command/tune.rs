@@ -83,14 +83,25 @@ fn what_cannot_be_tuned_says_what_to_do() {
         assert!(bench.fails(2, &["tune", "-O", "no_such", DISK]).contains("no such feature"));
         assert!(bench.fails(2, &["tune", "-U", "12", DISK]).contains("32 hexadecimal digits"));
         assert!(bench.fails(2, &["tune", "-L", "a label that is too long", DISK]).contains("16 bytes"));
-        for (word, advice) in
-            [("^has_journal", "tune2fs -j"), ("^64bit", "resize2fs"), ("mmp", "tune2fs -O mmp")]
-        {
+        for (word, advice) in [
+            ("^sparse_super", "mkfs -O ^sparse_super"),
+            ("orphan_file,^has_journal", "^orphan_file,^has_journal"),
+            ("^extent", "mkfs -O"),
+        ] {
             let said = bench.fails(1, &["tune", "-O", word, DISK]);
             assert!(said.contains(advice), "{word}: {said}");
         }
     });
     assert!(bench.fails(1, &["tune", "-L", "x", "tree/etc/passwd"]).contains("passwd"));
+}
+
+#[test]
+fn journal_goes_and_comes() {
+    let Some(bench) = Bench::new() else { return };
+    for words in ["-O ^has_journal", "-j", "-O orphan_file"] {
+        bench.words(&format!("tune {words} disk.img"));
+        bench.assert_clean(DISK);
+    }
 }
 
 #[test]
