@@ -343,7 +343,7 @@ impl Ops for Tree {
         self.remove_name(parent, name)
     }
 
-    fn rename(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()> {
+    fn rename(&self, _: Caller, from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()> {
         if how.exchange || how.whiteout {
             return Err(Errno::INVAL);
         }
@@ -386,7 +386,7 @@ impl Ops for Tree {
         Ok(())
     }
 
-    fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<EntryReply> {
+    fn link(&self, _: Caller, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<EntryReply> {
         let dir = self.get(parent)?;
         let mut dir = lock(&dir);
         if dir.names()?.by_name.contains_key(name) {
@@ -468,15 +468,15 @@ impl Ops for Tree {
         Ok(())
     }
 
-    fn statfs(&self) -> StatFs {
-        StatFs {
+    fn statfs(&self, _: NodeId) -> Reply<StatFs> {
+        Ok(StatFs {
             block_size: BLOCK_BYTES,
             blocks: BLOCKS,
             free_blocks: BLOCKS,
             available_blocks: BLOCKS,
             inodes: BLOCKS,
             free_inodes: BLOCKS,
-        }
+        })
     }
 
     fn xattr(&self, node: NodeId, _: &[u8]) -> Reply<Vec<u8>> {
