@@ -78,7 +78,9 @@ pub(crate) fn grow(device: &Arc<dyn BlockDevice>, options: &Options, bytes: u64)
 fn check_clusters(volume: &Volume) -> Result<()> {
     match volume.geometry.cluster_ratio {
         1 => Ok(()),
-        _ => Err(Error::Unsupported("another size of a disk with bigalloc; `resize2fs -f` does it")),
+        _ => Err(Error::Unsupported(
+            "another size of a disk with bigalloc; `resize2fs -f`, and `e2fsck -f` after it, do it",
+        )),
     }
 }
 

@@ -137,9 +137,13 @@ fn fast_commits_of_the_kernel_replay_as_the_kernel_replays_them() {
     let image = scratch.path().join("image");
     let crashed = scratch.path().join("crashed");
     let mut replayed = 0;
-    for (seed, (block_size, features)) in
-        [(4096, "metadata_csum"), (1024, "metadata_csum"), (4096, "^metadata_csum")].into_iter().enumerate()
-    {
+    let disks = [
+        (4096, "metadata_csum"),
+        (1024, "metadata_csum"),
+        (4096, "^metadata_csum"),
+        (1024, "metadata_csum,bigalloc"),
+    ];
+    for (seed, (block_size, features)) in disks.into_iter().enumerate() {
         let Some(()) = make(&image, block_size, features) else { return };
         let mounted = match Mounted::new(&image, "noatime,commit=600") {
             Ok(mounted) => mounted,
