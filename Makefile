@@ -87,7 +87,7 @@ test-tune-crashes: setup-test
 # 100 random disks through chains of 8 of what changes whole disks, by Extant, e2fsprogs and the kernel; half an hour. EXTANT_CHAINS=N
 # EXTANT_CHAINS_FROM=SEED: others.
 test-chains: setup-test
-	EXTANT_CHAINS=$${EXTANT_CHAINS:-100} $(CARGO) test --locked -p extant --test resize chains:: -- --nocapture
+	EXTANT_CHAINS=$${EXTANT_CHAINS:-100} EXTANT_CHAINS_FROM=$${EXTANT_CHAINS_FROM:-1} $(CARGO) test --locked -p extant --test resize chains:: -- --nocapture
 
 # Writeback contexts change every 100 ms under writers for a minute, on an idle machine.
 test-contexts: setup-build

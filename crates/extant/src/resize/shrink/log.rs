@@ -75,15 +75,15 @@ fn split_at(pieces: &[Piece], at: u32) -> (Vec<Piece>, Vec<Piece>) {
     (before, behind)
 }
 
-/// Cuts off what the journal's inode maps behind the log's end; durable when it returns. Nothing to
-/// do if that is nothing.
+/// Cuts off what the journal's inode maps behind the log's end, and has the nodes of its map lie before the block `end`; durable when it
+/// returns. Nothing to do if that is so.
 ///
 /// # Errors
 /// `NoSpace`; `Io`; `Corrupt`; the journal's.
 pub(super) fn cut_off(volume: &Volume, end: u64) -> Result<()> {
     let Some((number, raw, map, log_len)) = journal_of(volume)? else { return Ok(()) };
     let (kept, cut) = split_at(&map.pieces, log_len);
-    if cut.is_empty() {
+    if cut.is_empty() && map.nodes.iter().all(|node| *node < end) {
         return Ok(());
     }
     let mut space = Space::new(volume, end)?;
@@ -155,7 +155,7 @@ fn replace(
     Ok(journal.checkpoint()?)
 }
 
-/// Appends new blocks before `end` for those of the log behind it; durable when it returns.
+/// Appends new blocks before `end` for those of the log behind it; durable when it returns. `None` if there are none.
 ///
 /// # Errors
 /// `NoSpace`; `Io`; `Corrupt`; the journal's.
@@ -193,6 +193,9 @@ pub(super) fn append(volume: &Volume, end: u64) -> Result<Option<Exchange>> {
     for part in old {
         push(&mut exchanged, Piece { logical: at, ..part });
         at += part.len;
+    }
+    if zeroed.is_empty() {
+        return Ok(None);
     }
     let owner = Owner { inode: number, generation: raw.generation() };
     // Equally many extents make equally many nodes, so that the file is as long in both orders.

@@ -145,7 +145,7 @@ pub(crate) fn shrink(
                 shrunk.moved_bytes = progress.progress.moved_bytes;
                 return Ok(shrunk);
             }
-            Ok(Step::Tables) => unmounted?,
+            Ok(Step::Moved) => unmounted?,
             Ok(Step::Cut) => {
                 unmounted?;
                 least = 0;
@@ -176,8 +176,8 @@ enum Step {
     None,
     /// The file system is to be made so large first, because tables cannot move before more blocks are free.
     To(u64),
-    /// Bitmaps and inode tables lie elsewhere.
-    Tables,
+    /// Bitmaps and inode tables lie elsewhere, or nodes of the journal's map.
+    Moved,
     /// The file system is smaller.
     Cut,
     /// The journal has new blocks, and is to use them.
@@ -205,7 +205,7 @@ fn take_step(volume: &Volume, wanted: u64, progress: &mut Progress<'_>, shrunk: 
         progress.progress.moved_bytes + (work.blocks + tables) * progress.block_size;
     match tables::relocate(volume, &usage, &geometry, progress) {
         Ok(false) => {}
-        Ok(true) => return Ok(Step::Tables),
+        Ok(true) => return Ok(Step::Moved),
         Err(Error::NoSpace) => {
             let farther = tables::group_end(volume, &usage, end);
             return if farther < old.blocks_count { Ok(Step::To(farther)) } else { Err(Error::NoSpace) };
@@ -213,7 +213,10 @@ fn take_step(volume: &Volume, wanted: u64, progress: &mut Progress<'_>, shrunk: 
         Err(error) => return Err(error),
     }
     if work.moves_journal {
-        let exchange = log::append(volume, end)?.ok_or(Error::Unsupported("a journal that is none"))?;
+        let Some(exchange) = log::append(volume, end)? else {
+            log::cut_off(volume, end)?;
+            return Ok(Step::Moved);
+        };
         progress.add(exchange.moved_blocks())?;
         return Ok(Step::Log(exchange));
     }
