@@ -111,7 +111,7 @@ impl Drop for QuotaReservation<'_> {
 }
 
 impl SbInfo {
-    /// Who asks, and when.
+    /// The caller and the time.
     fn limit_check(&self) -> LimitCheck {
         LimitCheck { is_subject: IS_SUBJECT.get(), now: u64::try_from(self.now().seconds).unwrap_or(0) }
     }
