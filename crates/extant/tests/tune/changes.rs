@@ -134,7 +134,7 @@ fn wrong_checksum_is_named_and_nothing_is_rewritten() {
     device.read_at(0, &mut image).expect("read");
     let descriptor = extant_ondisk::GroupDescriptor::parse(&image[2048..], 64).expect("a descriptor");
     let at = descriptor.inode_table().0 * 1024 + u64::from(number - 1) * 256 + 8;
-    device.write_at(at, &[0xFF]).expect("write");
+    device.write_at(at, &[!image[at as usize]]).expect("write");
     let before = superblock(&*device);
     let error = new_uuid().apply(device.clone()).expect_err("damage");
     assert!(
