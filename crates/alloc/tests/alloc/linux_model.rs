@@ -81,7 +81,7 @@ fn walks_by_order_begin_at_the_goal_or_at_the_head() {
             take(start, len);
         }
         let ClusterRun { start, .. } = take(first, 16);
-        found.push(alloc.geometry().group_of(start).expect("on the disk").0.0);
+        found.push(alloc.geometry().cluster_location(start).expect("on the disk").0.0);
     }
     println!("groups of the first run behind a full group 21: {found:?}");
     assert!(found[0] > 21 && found[1] < 21 && found[2] < 21, "{found:?}");

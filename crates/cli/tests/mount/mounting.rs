@@ -136,7 +136,7 @@ fn control_files_are_the_mounters_and_not_listed() {
     assert_ne!(fs::read_to_string(control.join("metrics")).expect("metrics"), first, "one snapshot per open");
     assert!(fs::read_to_string(control.join("options")).expect("options").starts_with("rw,nosuid,nodev"));
     assert_eq!(fs::metadata(control.join("pid")).expect("stat").mode() & 0o777, 0o400);
-    assert_eq!(fs::read_dir(&control).expect("directory").count(), 10);
+    assert_eq!(fs::read_dir(&control).expect("directory").count(), 11);
     let transport = fs::read_to_string(control.join("transport")).expect("transport");
     // Past the capture: which transport the tests were of is part of what they say.
     writeln!(std::io::stderr(), "transport: {}", transport.trim()).expect("stderr");

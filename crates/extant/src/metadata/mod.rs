@@ -21,6 +21,7 @@ pub(crate) mod orphan_list;
 pub(crate) mod quota;
 pub(crate) mod reserve;
 pub(crate) mod reserved;
+mod shards;
 pub(crate) mod tables;
 mod trim;
 pub(crate) mod update;

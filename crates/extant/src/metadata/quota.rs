@@ -34,7 +34,7 @@ use extant_rt::{Arc, AtomicU64, LockClass, Mutex, Ordering};
 use crate::error::Result;
 use crate::incore::usage::{Dquot, Taken, Usage};
 use crate::metadata::SbInfo;
-use crate::metadata::dirty::Shards;
+use crate::metadata::shards::Shards;
 pub(crate) use file::QuotaFile;
 use limits::{LimitCheck, LimitState, Limited};
 
