@@ -162,7 +162,8 @@ lint:
 deny:
 	$(CARGO) deny check
 
-# The engine beside the kernel's ext4 and XFS, mkfs beside mke2fs, and diff; needs root, loop devices and an idle machine.
+# The engine beside the kernel's ext4 and XFS, mkfs beside mke2fs, diff, and changes of whole disks; needs root, loop devices, 14 GiB on
+# /dev/shm and an idle machine.
 bench: setup-test build
 	@scripts/setup mkfs.xfs:xfsprogs
 	$(CARGO) run --release --locked -p extant-bench -- run create-unlink fallocate2
@@ -171,6 +172,7 @@ bench: setup-test build
 	scripts/bench-mkfs target/release/extant
 	scripts/bench-diff target/release/extant
 	scripts/bench-copies target/release/extant
+	scripts/bench-resize target/release/extant
 	scripts/bench-tune target/release/extant
 
 # Extents and free space after many writers, fresh and aged, beside the kernel's ext4; needs root, loop devices and 6 GiB on
