@@ -290,7 +290,8 @@ fn for_blocks(
     parallel(threads, work).into_iter().collect()
 }
 
-/// Calls `each` with every inode that is not all zeroes, as far as tables are in use; writes those back that it changed.
+/// Calls `each` with every reserved inode and every other that is not all zeroes, as far as tables are in use; writes those back that it
+/// changed.
 ///
 /// # Errors
 /// `Io`; `Interrupted`; those of `each`.
@@ -333,8 +334,8 @@ fn for_inodes_of(
             device.read_at(offset, piece).map_err(|e| location.io(e))?;
             let mut is_changed = false;
             for (index, inode) in (first..).zip(piece.chunks_exact_mut(inode_size)) {
-                if inode.iter().any(|byte| *byte != 0)
-                    && let Some(number) = geometry.inode_number(group, index)
+                if let Some(number) = geometry.inode_number(group, index)
+                    && (number.0 < geometry.first_ino || inode.iter().any(|byte| *byte != 0))
                 {
                     is_changed |= each(number, inode)?;
                 }

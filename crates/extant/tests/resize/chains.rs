@@ -32,6 +32,8 @@ pub enum Done {
     Same,
     /// Times of directories changed.
     Content,
+    /// Directories have another size or index.
+    Directories,
     /// What is below these directories changed.
     Below(&'static [&'static str]),
     /// It does not do that to this disk, and says why.
@@ -61,8 +63,14 @@ impl Chain {
         let plain = |tree: &Census| -> Census {
             tree.iter().map(|(path, _, content)| (path.clone(), String::new(), content.clone())).collect()
         };
+        let without_directories = |tree: &Census| -> Census {
+            let text =
+                |text: &str| if text.starts_with("Directory ") { String::new() } else { text.to_owned() };
+            tree.iter().map(|(path, own, content)| (path.clone(), text(own), content.clone())).collect()
+        };
         let other = match &done {
             Done::Same | Done::Refused(_) => difference(&self.tree, &tree),
+            Done::Directories => difference(&without_directories(&self.tree), &without_directories(&tree)),
             Done::Content => difference(&plain(&self.tree), &plain(&tree)),
             Done::Below(dirs) => difference(&kept(&self.tree, dirs), &kept(&tree, dirs)),
             Done::Damaged(_) => None,

@@ -146,6 +146,15 @@ fn wrong_checksum_is_named_and_nothing_is_rewritten() {
 }
 
 #[test]
+fn reserved_inodes_that_were_never_written_get_checksums_too() {
+    let (device, tree) = disk("^metadata_csum");
+    new_features("metadata_csum").apply(device.clone()).expect("checksums");
+    // The file of users becomes inode 3.
+    new_features("quota").apply(device.clone()).expect("quota");
+    assert_whole(&device, &tree, "quota after checksums");
+}
+
+#[test]
 fn what_cannot_be_is_refused_before_anything_changes() {
     let (device, _) = disk("");
     let before = device.snapshot();

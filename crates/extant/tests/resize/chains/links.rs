@@ -1,6 +1,6 @@
 //! The links of chains. Another one is a line of [`LINKS`].
 
-use extant::{Error, Mount, ShrinkTo, Tune};
+use extant::{DefragOptions, Error, Mount, ShrinkTo, Tune};
 use extant_block::{BlockDevice, DeviceAccess, FileDevice};
 use extant_rt::Arc;
 
@@ -19,6 +19,7 @@ pub const LINKS: &[Link] = &[
     ("growth by the kernel", kernel::grow),
     ("tune", tune),
     ("trim", trim),
+    ("defrag", defrag),
     ("writes", write),
     ("writes of the kernel", kernel::write),
 ];
@@ -117,15 +118,27 @@ fn tune(chain: &mut Chain) -> Result<Done, String> {
         "^project",
         "uninit_bg",
         "large_dir",
+        "has_journal",
+        "^has_journal",
+        "orphan_file",
+        "^orphan_file",
+        "64bit",
+        "^64bit",
+        "dir_index",
+        "^dir_index",
     ];
     let mut tune = Tune::new();
-    match chain.random.below(4) {
+    let feature = features[chain.random.below(features.len() as u64) as usize];
+    let what = chain.random.below(4);
+    match what {
         0 => tune.label(format!("label{}", chain.links).as_bytes()),
         1 => Ok(tune.uuid([chain.random.below(250) as u8 + 1; 16])),
-        _ => tune.features(features[chain.random.below(features.len() as u64) as usize]),
+        _ => tune.features(feature),
     }
     .map_err(|e| e.to_string())?;
-    Ok(same(done(tune.apply(device(&chain.image)))?))
+    let refused = done(tune.apply(device(&chain.image)))?;
+    let changes_directories = what >= 2 && feature == "^dir_index" && refused.is_none();
+    Ok(if changes_directories { Done::Directories } else { same(refused) })
 }
 
 fn trim(chain: &mut Chain) -> Result<Done, String> {
@@ -133,6 +146,13 @@ fn trim(chain: &mut Chain) -> Result<Done, String> {
     fs.trim(0..u64::MAX, 0).map_err(|e| e.to_string())?;
     fs.unmount().map_err(|e| e.to_string())?;
     Ok(Done::Same)
+}
+
+fn defrag(chain: &mut Chain) -> Result<Done, String> {
+    let fs = chain.image.mount();
+    let refused = done(fs.defrag("/", &DefragOptions::default(), &mut |_| true))?;
+    fs.unmount().map_err(|e| e.to_string())?;
+    Ok(refused.map_or(Done::Directories, Done::Refused))
 }
 
 fn write(chain: &mut Chain) -> Result<Done, String> {
