@@ -234,34 +234,18 @@ impl SbInfo {
     /// # Errors
     /// `Io`; `Corrupt` for a wrong number or checksum.
     pub(crate) fn read_inode(&self, number: InodeNumber) -> Result<RawInode> {
-        let (raw, is_summed, location) = self.inode_and_verdict(number)?;
-        if is_summed { Ok(raw) } else { Err(location.corrupt("bad checksum")) }
-    }
-
-    /// As [`SbInfo::read_inode`], but a reserved inode that was never written needs no checksum: a disk that got checksums later has none
-    /// there, which e2fsck accepts.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn read_inode_or_zeroes(&self, number: InodeNumber) -> Result<RawInode> {
-        let (raw, is_summed, location) = self.inode_and_verdict(number)?;
-        let is_unwritten = number.0 < self.geometry.first_ino && raw.as_bytes().iter().all(|byte| *byte == 0);
-        if is_summed || is_unwritten { Ok(raw) } else { Err(location.corrupt("bad checksum")) }
-    }
-
-    /// An inode, whether its checksum is right, and where it is.
-    fn inode_and_verdict(&self, number: InodeNumber) -> Result<(RawInode, bool, Location)> {
         let location = Location::of(Structure::Inode).inode(number);
         let (block, offset) = self.inode_table_location(number)?;
         let buffer = self.buffer(block, BufferKind::InodeTable, location)?;
-        let location = location.block(block);
         buffer.read(|bytes| {
             let bytes = bytes
                 .get(offset..offset + usize::from(self.geometry.inode_size))
-                .ok_or(location.corrupt("past the end of the table"))?;
-            let raw = RawInode::parse(bytes).map_err(|e| location.format(e))?;
-            let is_summed = self.checksums.verify_inode(number, &raw);
-            Ok((raw, is_summed, location))
+                .ok_or(location.block(block).corrupt("past the end of the table"))?;
+            let raw = RawInode::parse(bytes).map_err(|e| location.block(block).format(e))?;
+            if !self.checksums.verify_inode(number, &raw) {
+                return Err(location.block(block).corrupt("bad checksum"));
+            }
+            Ok(raw)
         })
     }
 

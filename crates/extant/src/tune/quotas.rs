@@ -122,8 +122,7 @@ fn counted(volume: &Volume, types: &[QuotaType]) -> Result<Vec<NewFile>> {
             if volume.special_inodes.contains(number) || !volume.allocator.is_inode_allocated(number)? {
                 continue;
             }
-            let Some(charge) = Charge::of(&volume.read_inode_or_zeroes(number)?, volume.geometry.block_size)
-            else {
+            let Some(charge) = Charge::of(&volume.read_inode(number)?, volume.geometry.block_size) else {
                 continue;
             };
             for quota_type in types {

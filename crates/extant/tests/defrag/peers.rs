@@ -16,7 +16,7 @@ fn with_kernel<T>(image: &Image, act: impl FnOnce(&std::path::Path) -> T) -> Opt
         return None;
     }
     let result = act(&point);
-    run("umount", &[text(&point)]).expect("umount");
+    extant_testing::unmount(&point);
     Some(result)
 }
 

@@ -97,7 +97,7 @@ fn the_kernel_mounts_and_writes_what_grew() {
         std::fs::create_dir(&folder)?;
         std::fs::write(folder.join("file"), vec![1_u8; 8 << 20])
     });
-    run("umount", &[text(&point)]).expect("umount");
+    extant_testing::unmount(&point);
     written.expect("files of Linux");
     image.assert_clean("written by Linux");
     image.grow(4 * GIB).expect("grow");

@@ -155,7 +155,7 @@ fn the_kernel_mounts_and_writes_what_was_made_smaller() {
         std::fs::write(folder.join("file"), vec![1_u8; 2 << 20])
     });
     let found = run("find", &[text(&point), "-mindepth", "1"]).expect("find").lines().count();
-    run("umount", &[text(&point)]).expect("umount");
+    extant_testing::unmount(&point);
     written.expect("files of Linux");
     assert_eq!(found, names + 40);
     image.assert_clean("written by Linux");

@@ -125,7 +125,7 @@ impl Work {
 fn each_inode(volume: &Volume, act: &mut dyn FnMut(InodeNumber, &RawInode) -> Result<()>) -> Result<()> {
     for number in (1..=volume.geometry.inodes_count).map(InodeNumber) {
         if volume.allocator.is_inode_allocated(number)? {
-            let raw = volume.read_inode_or_zeroes(number)?;
+            let raw = volume.read_inode(number)?;
             if raw.mode() != 0 {
                 act(number, &raw)?;
             } else if raw.blocks_bytes(volume.geometry.block_size) != 0 {
