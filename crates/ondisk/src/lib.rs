@@ -37,7 +37,7 @@ pub mod time;
 mod types;
 pub mod xattr;
 
-pub use checksum::{ChecksumKind, Checksums};
+pub use checksum::{ChecksumKind, Checksums, Reseed};
 pub use crcs::{crc16, crc32c};
 pub use error::{Corrupt, Error, Result, Structure};
 pub use extent::{Entries, Extent, ExtentIndex, ExtentNode};

@@ -22,7 +22,7 @@ pub use name::{full_name, index, split_name};
 pub use parse::{has_all_entry_hashes, parse_block, parse_ibody, verify_block_hashes, verify_ibody_hashes};
 pub use write::{NoRoom, block_bytes, entry_bytes, ibody_bytes, value_bytes, write_block, write_ibody};
 
-use crate::checksum::Checksums;
+use crate::checksum::{Checksums, Reseed};
 use crate::crcs::crc32c;
 use crate::error::{Error, Result, Structure};
 use crate::field;
@@ -139,6 +139,13 @@ impl Checksums {
             let sum = self.xattr_block(number, block);
             field::write(block, CHECKSUM_OFFSET, sum);
         }
+    }
+}
+
+impl Reseed {
+    /// Changes the checksum of an xattr block.
+    pub fn xattr_block(&self, block: &mut [u8]) {
+        field::write(block, CHECKSUM_OFFSET, field::read::<u32>(block, CHECKSUM_OFFSET) ^ self.xattr_block);
     }
 }
 

@@ -1,17 +1,17 @@
 //! All blocks outside of the inode tables that have checksums, and the tables themselves.
 //!
-//! They are collected before anything changes, and every checksum is verified then, so that damage never gets a valid one. Memory: 32
-//! bytes for each block, and a mebibyte for each CPU.
+//! They are collected before anything changes; the checksums of inodes are verified then, for what they say is followed. Memory: 32
+//! bytes for each block, and 128 KiB for each CPU.
 //!
 //! Threads share the groups of a slice of the disk, and the blocks. Between two slices the caller is asked whether to go on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use extant_block::BlockDevice;
 use extant_ondisk::htree::{DxKind, DxNode, RootInfo};
 use extant_ondisk::{
     Checksums, CompatFeatures, Entries, ExtentNode, FileType, FsBlock, Geometry, GroupDescriptor, GroupFlags,
-    GroupNumber, IncompatFeatures, InodeFlags, InodeNumber, RawInode, Structure, Superblock,
+    GroupNumber, IncompatFeatures, InodeFlags, InodeNumber, RawInode, Reseed, Structure, Superblock, extent,
 };
 use extant_rt::{available_parallelism, is_interrupted, parallel};
 
@@ -21,17 +21,18 @@ use crate::incore::buffer::{BufferKind, Owner};
 use crate::metadata::verify;
 use crate::mount::Volume;
 
-/// Bytes that are read and written at once.
-const PIECE_BYTES: usize = 1 << 20;
+/// Bytes that are read and written at once: they stay in a CPU's cache.
+const PIECE_BYTES: usize = 1 << 17;
 /// Groups between two looks at whether to go on.
 const SLICE_GROUPS: usize = 64;
 /// More are limited by the device.
 const THREADS_MAX: usize = 8;
 
-/// The blocks with checksums, by number.
+/// The blocks with checksums.
 #[derive(Default)]
 pub(super) struct Summed {
-    pub(super) blocks: BTreeMap<FsBlock, BufferKind>,
+    /// In ascending order, each once.
+    pub(super) blocks: Vec<(FsBlock, BufferKind)>,
 }
 
 /// What is collected from.
@@ -75,16 +76,15 @@ impl<'v> Collector<'v> {
             })?;
             Ok(part.summed)
         })?;
-        for (block, kind) in collected.into_iter().flat_map(|part| part.blocks) {
-            self.add(block, kind)?;
+        self.summed.blocks = collected.into_iter().flat_map(|part| part.blocks).collect();
+        self.summed.blocks.sort_unstable_by_key(|(block, _)| *block);
+        if let Some([(block, kind), _]) = self.summed.blocks.array_windows().find(|[left, right]| {
+            // Inodes share blocks of attributes.
+            left.0 == right.0 && (left.1 != right.1 || left.1 != BufferKind::Xattr)
+        }) {
+            return Err(Location::of(kind.structure()).block(*block).corrupt("block in use for two things"));
         }
-        let blocks: Vec<(FsBlock, BufferKind)> =
-            self.summed.blocks.iter().map(|(block, kind)| (*block, *kind)).collect();
-        for_blocks(device, geometry.block_size, &blocks, |block, kind, bytes| {
-            let location = Location::of(kind.structure()).block(block);
-            verify::verify(self.checksums, kind, block, bytes).map_err(|e| location.format(e))?;
-            Ok(false)
-        })?;
+        self.summed.blocks.dedup();
         Ok(self.summed)
     }
 
@@ -93,13 +93,8 @@ impl<'v> Collector<'v> {
         if !self.volume.geometry.is_valid_block_run(block, 1) {
             return Err(location.corrupt("outside the disk"));
         }
-        match self.summed.blocks.insert(block, kind) {
-            // Inodes share blocks of attributes.
-            Some(other) if other != kind || kind != BufferKind::Xattr => {
-                Err(location.corrupt("block in use for two things"))
-            }
-            _ => Ok(()),
-        }
+        self.summed.blocks.push((block, kind));
+        Ok(())
     }
 
     fn add_inode(&mut self, number: InodeNumber, raw: &RawInode) -> Result<()> {
@@ -125,11 +120,18 @@ impl<'v> Collector<'v> {
 
     /// Adds the nodes of an extent tree below a root. A node that is in the tree twice is an error, so it ends.
     fn add_tree(&mut self, owner: Owner, root: &[u8]) -> Result<()> {
+        if extent::depth(root) == Some(0) {
+            return Ok(());
+        }
         let location = Location::of(Structure::ExtentNode).inode(owner.inode);
+        let mut seen = HashSet::new();
         let mut nodes = vec![ExtentNode::parse(root, None).map_err(|e| location.format(e))?];
         while let Some(node) = nodes.pop() {
             let Entries::Index(children) = &node.entries else { continue };
             for child in children {
+                if !seen.insert(child.child) {
+                    return Err(location.block(child.child).corrupt("in the tree twice"));
+                }
                 self.add(child.child, BufferKind::Extent(owner))?;
                 // The level above the leaves has no other nodes below it.
                 let depth = node.depth.saturating_sub(1);
@@ -350,7 +352,24 @@ fn for_inodes_of(
 }
 
 impl Summed {
-    /// Writes other checksums into inodes and blocks, in place, but those of indexes: how many.
+    /// Checks the checksums of the blocks.
+    ///
+    /// # Errors
+    /// `Corrupt` for a wrong one; `Io`.
+    pub(super) fn verify(
+        &self,
+        device: &dyn BlockDevice,
+        geometry: &Geometry,
+        checksums: &Checksums,
+    ) -> Result<()> {
+        for_blocks(device, geometry.block_size, &self.blocks, |block, kind, bytes| {
+            let location = Location::of(kind.structure()).block(block);
+            verify::verify(checksums, kind, block, bytes).map_err(|e| location.format(e))?;
+            Ok(false)
+        })
+    }
+
+    /// Writes other checksums into inodes and blocks, in place, but those of indexes: how many. With `reseed` wrong ones stay wrong.
     ///
     /// # Errors
     /// `Io`; `Corrupt`; `Interrupted`.
@@ -360,16 +379,22 @@ impl Summed {
         geometry: &Geometry,
         descriptors: &[GroupDescriptor],
         checksums: &Checksums,
+        reseed: Option<&Reseed>,
         progress: &mut Progress<'_>,
     ) -> Result<u64> {
         let inodes = by_slices(descriptors, progress, |groups| {
             let mut rewritten = 0;
             for_inodes_of(device, geometry, groups, |number, bytes| {
+                rewritten += 1;
+                // A reserved inode of zeroes has no checksum.
+                if let Some(reseed) = reseed.filter(|_| bytes.iter().any(|byte| *byte != 0)) {
+                    reseed.inode(bytes);
+                    return Ok(true);
+                }
                 let location = Location::of(Structure::Inode).inode(number);
                 let mut raw = RawInode::parse(bytes).map_err(|e| location.format(e))?;
                 checksums.update_inode(number, &mut raw);
                 bytes.copy_from_slice(raw.as_bytes());
-                rewritten += 1;
                 Ok(true)
             })?;
             Ok(rewritten)
@@ -378,10 +403,13 @@ impl Summed {
             .blocks
             .iter()
             .filter(|(_, kind)| !matches!(kind, BufferKind::HtreeNode(_)))
-            .map(|(block, kind)| (*block, *kind))
+            .copied()
             .collect();
         for_blocks(device, geometry.block_size, &blocks, |block, kind, bytes| {
-            verify::sum(checksums, kind, block, bytes);
+            match reseed {
+                Some(reseed) => verify::reseed(reseed, kind, bytes),
+                None => verify::sum(checksums, kind, block, bytes),
+            }
             Ok(true)
         })?;
         Ok(inodes.iter().sum::<u64>() + blocks.len() as u64)

@@ -10,13 +10,16 @@
 //!
 //! Without a journal, or with one that is too short, the transaction is in a log in free blocks ([`staged::exchange`]).
 //!
-//! Invariant: every checksum was right before it is replaced, unless checksums were off.
+//! Where only the seed changes, a checksum becomes the one of the other seed without a look at what it sums ([`Reseed`]): a wrong one
+//! stays wrong.
+//!
+//! Invariant: every checksum was right before it is replaced by a right one, unless checksums were off.
 
 use extant_block::BlockDevice;
 use extant_journal::{FinalBlock, LogMap};
 use extant_ondisk::superblock::CHECKSUM_TYPE_CRC32C;
 use extant_ondisk::{
-    ChecksumKind, Checksums, FsBlock, Geometry, GroupDescriptor, IncompatFeatures, RoCompatFeatures,
+    ChecksumKind, Checksums, FsBlock, Geometry, GroupDescriptor, IncompatFeatures, Reseed, RoCompatFeatures,
     SUPERBLOCK_OFFSET, State, Structure, Superblock, dirent, htree,
 };
 use extant_rt::Arc;
@@ -119,6 +122,10 @@ impl Switch {
             true => self.collect(&old, &groups.descriptors, &mut progress)?,
             false => Summed::default(),
         };
+        let reseed = Reseed::between(&old, &new, self.geometry.inode_size, self.geometry.block_size);
+        if reseed.is_none() {
+            summed.verify(&*device, &self.geometry, &old)?;
+        }
         let changed = self.changed_blocks(&summed, &old, &new)?;
         let most = changed.off.len().max(changed.on.len());
         if most > 0 && self.log_for(most).is_none() {
@@ -139,7 +146,8 @@ impl Switch {
         let mut rewritten =
             groups.sum_bitmaps(&new)? + groups.descriptors.len() as u64 + changed.on.len() as u64;
         if new.has_metadata_checksums() {
-            rewritten += summed.rewrite(&*device, &self.geometry, &before, &new, &mut progress)?;
+            rewritten +=
+                summed.rewrite(&*device, &self.geometry, &before, &new, reseed.as_ref(), &mut progress)?;
         }
         groups.write(&new)?;
         self.switch_on(changed.on)?;
@@ -176,6 +184,7 @@ impl Switch {
                 continue;
             }
             let mut bytes = bytes.to_vec();
+            verify::verify(old, *kind, *block, &bytes).map_err(|e| location.format(e))?;
             if is_index && had {
                 htree::set_has_csum(&mut bytes, false).map_err(|e| location.format(e))?;
                 changed.off.push((*block, bytes.as_slice().into()));

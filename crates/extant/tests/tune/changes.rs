@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use extant::{Error, ErrorBehavior, Mount, Tune};
 use extant_block::{BlockDevice, FaultDevice, MemoryDevice, Operation};
-use extant_ondisk::{Checksums, CompatFeatures, IncompatFeatures, RoCompatFeatures};
+use extant_ondisk::{
+    Checksums, CompatFeatures, Entries, ExtentNode, IncompatFeatures, RawInode, RoCompatFeatures,
+};
 
 use super::disk::{
     UUID, assert_whole, disk, has_e2fsck, new_features, new_uuid, superblock, without_noted_errors,
@@ -123,18 +125,48 @@ fn features_go_off_and_on_again() {
     }
 }
 
+/// The number of an inode of group 0, and the byte at which it begins.
+fn place_of(device: &Arc<MemoryDevice>, path: &str) -> (u32, u64) {
+    let fs = Mount::new().read_only(true).open_device(device.clone()).expect("mount");
+    let number = fs.metadata(path).expect("stat").inode.0;
+    let mut bytes = [0; 64];
+    device.read_at(2048, &mut bytes).expect("read");
+    let descriptor = extant_ondisk::GroupDescriptor::parse(&bytes, 64).expect("a descriptor");
+    (number, descriptor.inode_table().0 * 1024 + u64::from(number - 1) * 256)
+}
+
+/// Damages a byte.
+fn flip(device: &MemoryDevice, at: u64) {
+    let mut byte = [0];
+    device.read_at(at, &mut byte).expect("read");
+    device.write_at(at, &[!byte[0]]).expect("write");
+}
+
+#[test]
+fn wrong_checksum_of_a_block_stays_wrong_under_another_uuid() {
+    let (device, _) = disk("");
+    let (_, at) = place_of(&device, "/linear");
+    let mut inode = [0; 256];
+    device.read_at(at, &mut inode).expect("read");
+    let raw = RawInode::parse(&inode).expect("an inode");
+    let Ok(ExtentNode { entries: Entries::Leaf(extents), .. }) = ExtentNode::parse(raw.i_block(), None)
+    else {
+        panic!("a directory of one extent")
+    };
+    // A letter of the first name behind `.` and `..`.
+    flip(&device, extents[0].start.0 * 1024 + 24 + 8);
+    new_uuid().apply(device.clone()).expect("tune");
+    let fs = Mount::new().read_only(true).open_device(device.clone()).expect("mount");
+    let error = fs.read_dir("/linear").expect_err("damage").to_string();
+    assert!(error.contains("bad checksum"), "{error}");
+    assert!(fs.read_dir("/indexed").is_ok());
+}
+
 #[test]
 fn wrong_checksum_is_named_and_nothing_is_rewritten() {
     let (device, _) = disk("");
-    // The inode of the first file, by its number, in the table of group 0.
-    let fs = Mount::new().read_only(true).open_device(device.clone()).expect("mount");
-    let number = fs.metadata("/linear/file").expect("stat").inode.0;
-    drop(fs);
-    let mut image = vec![0; device.size() as usize];
-    device.read_at(0, &mut image).expect("read");
-    let descriptor = extant_ondisk::GroupDescriptor::parse(&image[2048..], 64).expect("a descriptor");
-    let at = descriptor.inode_table().0 * 1024 + u64::from(number - 1) * 256 + 8;
-    device.write_at(at, &[!image[at as usize]]).expect("write");
+    let (number, at) = place_of(&device, "/linear/file");
+    flip(&device, at + 8);
     let before = superblock(&*device);
     let error = new_uuid().apply(device.clone()).expect_err("damage");
     assert!(
