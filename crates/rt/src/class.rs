@@ -25,6 +25,8 @@ macro_rules! classes {
 }
 
 classes! {
+    /// One per open file or directory of a C program: its position. Held over operations of the engine (kernel `f_pos_lock`).
+    POSITION = 4;
     /// The shards of a server's tables of inodes in use and of open files; held over no operation of the engine.
     SERVED = 5;
     /// A server's requests that wait for a thread.
