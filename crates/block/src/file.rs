@@ -25,7 +25,7 @@ use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 use extant_rt::{AtomicU64, LockClass, Mutex, Ordering};
 
-use crate::{BlockDevice, DurableRequests, Error, check_range, total_bytes};
+use crate::{BlockDevice, DurableRequests, Error, check_range, total_bytes, write_zero_bytes};
 pub use copy::Copied;
 use direct::Direct;
 use mapped::Mapping;
@@ -35,9 +35,6 @@ const BUFS_PER_CALL: usize = 1024;
 
 /// Bytes of the largest page of any host.
 const PAGE_BYTES_MAX: u64 = 64 << 10;
-
-/// Zeroes written at a time where the device cannot make them itself.
-static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 /// How bytes are transferred between the program and the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -395,14 +392,7 @@ impl BlockDevice for FileDevice {
         if is_made(self.retry_after_sync(zero))? {
             return Ok(());
         }
-        let (mut at, mut left) = (offset, bytes);
-        while left > 0 {
-            let len = left.min(ZEROES.len() as u64);
-            self.write_at(at, &ZEROES[..len as usize])?;
-            at += len;
-            left -= len;
-        }
-        Ok(())
+        write_zero_bytes(self, offset, bytes)
     }
 
     fn is_read_only(&self) -> bool {

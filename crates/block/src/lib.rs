@@ -8,6 +8,7 @@ mod durable;
 mod error;
 mod fault;
 mod file;
+mod file_ext;
 mod memory;
 mod modelled;
 mod mounted;
@@ -15,6 +16,7 @@ mod overlay;
 mod partition;
 mod partition_table;
 mod recorder;
+mod vec;
 
 use std::io;
 
@@ -26,6 +28,7 @@ pub use durable::{DurableRequests, FlushEpoch};
 pub use error::{Error, Holder};
 pub use fault::{Fault, FaultDevice, Operation, Request};
 pub use file::{Copied, Create, DeviceAccess, FileDevice, Transfer};
+pub use file_ext::FileExtDevice;
 pub use memory::MemoryDevice;
 pub use modelled::{Model, ModelledDevice, Rotating};
 pub use mounted::{DefragmentedMount, defrag_mounted, fitrim, resize_mounted};
@@ -179,4 +182,19 @@ fn check_range(size: u64, offset: u64, bytes: u64) -> io::Result<()> {
         Some(end) if end <= size => Ok(()),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
+}
+
+/// Zeroes written at a time.
+static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+
+/// Writes zeroes, for devices that cannot make them otherwise.
+fn write_zero_bytes(device: &impl BlockDevice, offset: u64, bytes: u64) -> io::Result<()> {
+    let (mut at, mut left) = (offset, bytes);
+    while left > 0 {
+        let len = left.min(ZEROES.len() as u64);
+        device.write_at(at, &ZEROES[..len as usize])?;
+        at += len;
+        left -= len;
+    }
+    Ok(())
 }
