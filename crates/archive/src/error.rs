@@ -155,12 +155,17 @@ impl fmt::Display for Shown<'_> {
 impl Error {
     /// The file system on the disk refused `path`.
     pub(crate) fn disk(path: &TreePath, source: extant::Error) -> Self {
-        Self::Disk { path: path.to_string(), source }
+        Self::disk_at(path, source)
+    }
+
+    /// The file system on the disk refused the place, which is named once.
+    pub(crate) fn disk_at(path: impl std::fmt::Display, source: extant::Error) -> Self {
+        Self::Disk { path: path.to_string(), source: source.into_cause() }
     }
 
     /// The file system on the base refused `path`.
     pub(crate) fn base(path: &TreePath, source: extant::Error) -> Self {
-        Self::Base { path: path.to_string(), source }
+        Self::Base { path: path.to_string(), source: source.into_cause() }
     }
 
     /// A part of a container image is wrong.

@@ -288,7 +288,7 @@ fn try_archive(bytes: &[u8]) -> Result<(), extant_archive::Error> {
     let mut import = Import::new(&fs, "/target", Manner::Unpack, None).unwrap();
     let unpacked = reader().and_then(|reader| pour_concurrently(reader, &mut import, Extent::Everything));
     drop(import);
-    assert_eq!(fs.read_dir("/").unwrap().len(), 2, "what was unpacked has left its directory");
+    assert_eq!(fs.read_dir("/").unwrap().count(), 2, "what was unpacked has left its directory");
     let mut writer = TarWriter::new(std::io::sink());
     let packed = reader().and_then(|mut reader| reader.pour(&mut writer, Extent::Everything));
     fs.sync().unwrap();

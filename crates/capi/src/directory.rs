@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::ffi::{c_char, c_int};
 use std::mem::MaybeUninit;
 
-use extant::{Dir, DirEntry};
+use extant::{Dir, Dirent};
 use extant_rt::{LockClass, Mutex};
 
 use crate::boundary::{given, path, release, status};
@@ -23,7 +23,7 @@ pub struct extant_dir {
 }
 
 struct Position {
-    read: VecDeque<DirEntry>,
+    read: VecDeque<Dirent>,
     /// Where to read on; none behind the last entry.
     cookie: Option<u64>,
 }
@@ -42,7 +42,7 @@ pub struct extant_dirent {
 }
 
 impl extant_dirent {
-    fn of(entry: &DirEntry) -> Self {
+    fn of(entry: &Dirent) -> Self {
         let mut name = [0; 256];
         // Names have 255 bytes at most.
         for (to, from) in name[..255].iter_mut().zip(&entry.name) {
@@ -102,7 +102,7 @@ pub extern "C" fn extant_readdir(
 }
 
 impl extant_dir {
-    fn next(&self) -> Result<Option<DirEntry>, Failure> {
+    fn next(&self) -> Result<Option<Dirent>, Failure> {
         let mut position = self.position.lock();
         if position.read.is_empty()
             && let Some(cookie) = position.cookie

@@ -143,7 +143,8 @@ fn host_errno(error: &(dyn std::error::Error + 'static)) -> Option<c_int> {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let error = match error {
+        // The caller adds the path.
+        let error = match error.into_cause() {
             Error::Device(device) => return device.into(),
             other => other,
         };

@@ -63,6 +63,8 @@ impl Failure {
 
     /// A disk refused.
     pub fn disk(place: impl fmt::Display, error: &extant::Error) -> Self {
+        // The place names the path.
+        let error = error.cause();
         Self::new(kind_of(error), place.to_string(), without_number(&error.to_string()))
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use extant::{Dir, DirEntry, FileType, InodeNumber, Location};
+use extant::{Dir, Dirent, FileType, InodeNumber, Location};
 use extant_ondisk::Structure;
 
 use crate::address::DiskPath;
@@ -16,7 +16,7 @@ pub fn child(place: &DiskPath, name: &[u8]) -> DiskPath {
 }
 
 /// The entries of a directory, in the order of the bytes of their names.
-pub fn sorted(dir: &Dir) -> extant::Result<Vec<DirEntry>> {
+pub fn sorted(dir: &Dir) -> extant::Result<Vec<Dirent>> {
     let mut entries = dir.entries()?;
     entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(entries)
@@ -29,7 +29,7 @@ pub struct Visited {
     /// The directory.
     pub dir: Dir,
     /// Its entries, by name.
-    pub entries: Vec<DirEntry>,
+    pub entries: Vec<Dirent>,
 }
 
 /// The directories of a tree, each before those in it. What cannot be read is a failure of its own, after which the
@@ -83,7 +83,7 @@ impl Iterator for Directories {
 }
 
 /// Disks without the `filetype` feature have to be asked for each.
-fn is_directory(dir: &Dir, entry: &DirEntry) -> extant::Result<bool> {
+fn is_directory(dir: &Dir, entry: &Dirent) -> extant::Result<bool> {
     let file_type = match entry.file_type {
         None | Some(FileType::Unknown) => dir.lookup(&entry.name)?.metadata().file_type,
         Some(file_type) => file_type,

@@ -1,6 +1,9 @@
 //! Errors, with the place on the disk where they occurred.
 
+use std::path::{Path, PathBuf};
 use std::{fmt, io};
+
+use rustix::io::Errno;
 
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, Structure};
 
@@ -143,6 +146,125 @@ pub enum Error {
     /// Not supported on this disk.
     #[error("not supported: {0}")]
     Unsupported(&'static str),
+    /// The content of a file that was to be text is none.
+    #[error("the content is not UTF-8")]
+    NotUtf8,
+    /// An operation on a path failed; [`Error::cause`] is why.
+    #[error("{}: {source}", path.display())]
+    Path {
+        /// The path as the caller gave it.
+        path: PathBuf,
+        /// The error, which is none with a path.
+        source: Box<Error>,
+    },
+}
+
+impl Error {
+    /// The path that the caller gave, if the operation took one.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Path { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The error without the path, to match on.
+    #[must_use]
+    pub fn cause(&self) -> &Self {
+        match self {
+            Self::Path { source, .. } => source,
+            other => other,
+        }
+    }
+
+    /// [`Error::cause`], by value.
+    #[must_use]
+    pub fn into_cause(self) -> Self {
+        match self {
+            Self::Path { source, .. } => *source,
+            other => other,
+        }
+    }
+
+    /// Adds the path that the caller gave, unless there is one.
+    pub(crate) fn at(self, path: &Path) -> Self {
+        match self {
+            Self::Path { .. } => self,
+            source => Self::Path { path: path.to_owned(), source: Box::new(source) },
+        }
+    }
+
+    /// The kind of `std::io::Error` that it becomes.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        use io::ErrorKind as Kind;
+        match self {
+            Self::Path { source, .. } => source.kind(),
+            Self::Io { source, .. } => source.kind(),
+            Self::Device(_) | Self::Loop => Kind::Other,
+            Self::Corrupt { .. }
+            | Self::Journal(_)
+            | Self::Log { .. }
+            | Self::Truncated { .. }
+            | Self::NotUtf8 => Kind::InvalidData,
+            Self::Incompatible(_) | Self::ReadOnlyFeatures(_) | Self::Unsupported(_) => Kind::Unsupported,
+            Self::ReadOnly => Kind::ReadOnlyFilesystem,
+            Self::NoSpace | Self::NoInodes => Kind::StorageFull,
+            Self::QuotaExceeded => Kind::QuotaExceeded,
+            Self::CrossProject => Kind::CrossesDevices,
+            Self::NotFound | Self::NoAttribute | Self::NoSuchOffset => Kind::NotFound,
+            Self::Exists => Kind::AlreadyExists,
+            Self::NotADirectory => Kind::NotADirectory,
+            Self::IsADirectory => Kind::IsADirectory,
+            Self::NotEmpty => Kind::DirectoryNotEmpty,
+            Self::PermissionDenied | Self::NotPermitted | Self::NoKey => Kind::PermissionDenied,
+            Self::TooManyLinks => Kind::TooManyLinks,
+            Self::NameTooLong | Self::ValueTooLarge => Kind::InvalidFilename,
+            Self::FileTooLarge => Kind::FileTooLarge,
+            Self::InvalidArgument(_) | Self::OutOfRange { .. } => Kind::InvalidInput,
+            Self::Stale => Kind::StaleNetworkFileHandle,
+            Self::Busy(_) | Self::InUse(_) => Kind::ResourceBusy,
+            Self::Interrupted => Kind::Interrupted,
+        }
+    }
+
+    /// The `errno` that a system call gives in the same case. The values are those of ext4; `EUCLEAN` is its `EFSCORRUPTED`.
+    #[must_use]
+    pub fn raw_os_error(&self) -> i32 {
+        let errno = match self {
+            Self::Path { source, .. } => return source.raw_os_error(),
+            Self::Io { source, .. } => Errno::from_io_error(source).unwrap_or(Errno::IO),
+            Self::Corrupt { .. } => Errno::UCLEAN,
+            Self::ReadOnly | Self::ReadOnlyFeatures(_) => Errno::ROFS,
+            Self::NoSpace | Self::NoInodes => Errno::NOSPC,
+            Self::QuotaExceeded => Errno::DQUOT,
+            Self::CrossProject => Errno::XDEV,
+            Self::NotFound => Errno::NOENT,
+            Self::Exists => Errno::EXIST,
+            Self::NotADirectory => Errno::NOTDIR,
+            Self::IsADirectory => Errno::ISDIR,
+            Self::NotEmpty => Errno::NOTEMPTY,
+            Self::PermissionDenied => Errno::ACCESS,
+            Self::NotPermitted => Errno::PERM,
+            Self::NoKey => Errno::NOKEY,
+            Self::TooManyLinks => Errno::MLINK,
+            Self::NameTooLong => Errno::NAMETOOLONG,
+            Self::Loop => Errno::LOOP,
+            Self::FileTooLarge => Errno::FBIG,
+            Self::InvalidArgument(_) | Self::OutOfRange { .. } => Errno::INVAL,
+            Self::NoAttribute => Errno::NODATA,
+            Self::ValueTooLarge => Errno::TOOBIG,
+            Self::NoSuchOffset => Errno::NXIO,
+            Self::NotUtf8 => Errno::ILSEQ,
+            Self::Interrupted => Errno::INTR,
+            Self::Stale => Errno::STALE,
+            Self::Busy(_) | Self::InUse(_) => Errno::BUSY,
+            Self::Unsupported(_) | Self::Incompatible(_) => Errno::OPNOTSUPP,
+            Self::Device(_) | Self::Journal(_) | Self::Log { .. } | Self::Truncated { .. } => Errno::IO,
+        };
+        errno.raw_os_error()
+    }
 }
 
 /// A location on a disk, as a person would name it.
@@ -199,8 +321,7 @@ impl Location {
     }
 
     /// An error of the format, found here.
-    #[must_use]
-    pub fn format(self, error: extant_ondisk::Error) -> Error {
+    pub(crate) fn format(self, error: extant_ondisk::Error) -> Error {
         match error {
             extant_ondisk::Error::Corrupt(corrupt) => {
                 Self { structure: corrupt.structure, ..self }.corrupt(corrupt.reason)
@@ -244,36 +365,11 @@ impl From<extant_alloc::Error> for Error {
     }
 }
 
+/// The `io::Error` holds this error, which `get_ref` and `downcast_ref` give back: with it [`Error::raw_os_error`], which an `io::Error` with a
+/// text cannot have itself.
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
-        use io::ErrorKind as Kind;
-        let kind = match &error {
-            Error::Io { source, .. } => source.kind(),
-            Error::Device(_) => Kind::Other,
-            Error::Corrupt { .. } | Error::Journal(_) | Error::Log { .. } | Error::Truncated { .. } => {
-                Kind::InvalidData
-            }
-            Error::Incompatible(_) | Error::ReadOnlyFeatures(_) | Error::Unsupported(_) => Kind::Unsupported,
-            Error::ReadOnly => Kind::ReadOnlyFilesystem,
-            Error::NoSpace | Error::NoInodes => Kind::StorageFull,
-            Error::QuotaExceeded => Kind::QuotaExceeded,
-            Error::CrossProject => Kind::CrossesDevices,
-            Error::NotFound | Error::NoAttribute | Error::NoSuchOffset => Kind::NotFound,
-            Error::Exists => Kind::AlreadyExists,
-            Error::NotADirectory => Kind::NotADirectory,
-            Error::IsADirectory => Kind::IsADirectory,
-            Error::NotEmpty => Kind::DirectoryNotEmpty,
-            Error::PermissionDenied | Error::NotPermitted | Error::NoKey => Kind::PermissionDenied,
-            Error::TooManyLinks => Kind::TooManyLinks,
-            Error::NameTooLong | Error::ValueTooLarge => Kind::InvalidFilename,
-            Error::FileTooLarge => Kind::FileTooLarge,
-            Error::InvalidArgument(_) | Error::OutOfRange { .. } => Kind::InvalidInput,
-            Error::Stale => Kind::StaleNetworkFileHandle,
-            Error::Busy(_) | Error::InUse(_) => Kind::ResourceBusy,
-            Error::Interrupted => Kind::Interrupted,
-            Error::Loop => Kind::Other,
-        };
-        Self::new(kind, error)
+        Self::new(error.kind(), error)
     }
 }
 

@@ -1,10 +1,83 @@
-//! ext4 in user space: the engine and its Rust API.
+//! ext4 in user space: reads, writes, makes, checks and resizes the file systems of Linux, without a mount, without root, and with a journal.
 //!
-//! Leaves out: printing, process exit, the environment.
+//! [`Mount`] opens an image file, a block device or any [device](device::BlockDevice) of your own, and gives a [`Filesystem`]. Its functions have
+//! the names and the meaning of [`std::fs`], and a [`File`] reads, writes and seeks as [`std::fs::File`] does; `?` makes their [`Error`] a
+//! [`std::io::Error`].
+//!
+//! Make a file system in memory, write to it and read it back:
+//!
+//! ```
+//! use std::io::{BufRead, BufReader, Write};
+//!
+//! use extant::{Mount, device::MemoryDevice, mkfs::Mkfs};
+//!
+//! fn main() -> std::io::Result<()> {
+//!     let device = MemoryDevice::new(64 << 20);
+//!     Mkfs::new().format(&device)?;
+//!     let fs = Mount::new().open_device(device)?;
+//!
+//!     fs.create_dir_all("/etc/init.d")?;
+//!     fs.write("/etc/hostname", "guest\n")?;
+//!     writeln!(fs.create("/etc/motd")?, "Welcome to {}", fs.read_to_string("/etc/hostname")?.trim())?;
+//!     fs.symlink("motd", "/etc/issue")?;
+//!
+//!     let mut lines = BufReader::new(fs.open("/etc/issue")?).lines();
+//!     assert_eq!(lines.next().transpose()?.as_deref(), Some("Welcome to guest"));
+//!     Ok(fs.unmount()?)
+//! }
+//! ```
+//!
+//! Read a file of an image. No byte of the image changes, and a journal that a crash left is replayed in memory:
+//!
+//! ```no_run
+//! use extant::Mount;
+//!
+//! fn main() -> std::io::Result<()> {
+//!     let fs = Mount::new().read_only(true).open("disk.img")?;
+//!     print!("{}", fs.read_to_string("/etc/os-release")?);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Mount with options, make a file durable, and walk the tree:
+//!
+//! ```
+//! use std::sync::Mutex;
+//! use std::time::Duration;
+//!
+//! use extant::{Mount, mkfs::Mkfs};
+//!
+//! fn main() -> std::io::Result<()> {
+//!     let device = Mutex::new(vec![0; 16 << 20]);
+//!     Mkfs::new().label(b"data")?.format(&device)?;
+//!     let fs = Mount::new()
+//!         .commit_interval(Duration::from_secs(1))
+//!         .page_cache_bytes(8 << 20)
+//!         .open_device(device)?;
+//!
+//!     fs.create_dir("/log")?;
+//!     let file = fs.options().create_new(true).append(true).mode(0o600).open("/log/today")?;
+//!     file.write_all_at(b"started\n", 0)?;
+//!     file.sync_all()?;
+//!
+//!     let mut bytes = 0;
+//!     for entry in fs.walk("/")? {
+//!         let entry = entry?;
+//!         if entry.file_type()?.is_file() {
+//!             bytes += entry.metadata()?.len();
+//!         }
+//!     }
+//!     assert_eq!(bytes, 8);
+//!     Ok(fs.unmount()?)
+//! }
+//! ```
+//!
+//! The library does not print, exit or read the environment. It runs on Linux.
 
 mod api;
 mod check;
 mod defrag;
+pub mod device;
 mod directory;
 mod error;
 mod file;
@@ -15,13 +88,14 @@ mod metadata;
 pub mod mkfs;
 mod mount;
 mod namespace;
+pub mod ondisk;
 mod page_cache;
 mod resize;
 #[cfg(test)]
 mod tests;
 mod tune;
 
-pub use api::{Dir, DirEntry, File, Filesystem, Mount, OpenOptions, SYMLINKS_MAX};
+pub use api::{Dir, DirEntry, Dirent, File, Filesystem, Mount, OpenOptions, ReadDir, SYMLINKS_MAX, Walk};
 pub use check::{FINDINGS_MAX, Finding, Pass, Progress};
 pub use defrag::{Changed, DefragEvent, DefragOptions, Defragmented};
 pub use directory::DirItem;
@@ -29,8 +103,12 @@ pub use error::{Error, Location, MmpHolder, Result};
 #[cfg(extant_linux_model)]
 pub use extant_alloc::linux_model;
 pub use extant_alloc::{MballocStatistics, PreallocStatistics, Scan, Tuning};
-pub use extant_journal::{Error as JournalError, Stats as JournalStatistics};
-pub use extant_ondisk::{FileType, InodeFlags, InodeNumber, QuotaType, Timestamp, mode};
+pub use extant_journal::{Corrupt as JournalCorrupt, Error as JournalError, Stats as JournalStatistics};
+pub use extant_ondisk::{
+    FileType, FsBlock, GroupNumber, InodeFlags, InodeNumber, LogicalBlock, QuotaType, Structure, Timestamp,
+    mode,
+};
+pub use extant_rt::WallClock;
 pub use extant_writeback::{ContextStatistics, Statistics as WritebackStatistics};
 pub use file::fallocate::Fallocate;
 pub use file::seek::{FileExtent, SeekTo};

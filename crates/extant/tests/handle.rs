@@ -145,7 +145,7 @@ fn own_inode_is_no_file_whatever_names_it() {
 
 fn assert_own_is_refused(fs: &Filesystem, number: u32, read_only: bool) {
     let refused = |what: &str, answer: extant::Result<()>| {
-        let error = answer.expect_err(what);
+        let error = answer.expect_err(what).into_cause();
         let words = if read_only {
             vec!["own", "read-only"]
         } else {

@@ -129,7 +129,7 @@ fn assert_every_crash_keeps_files(recorder: &Recorder<MemoryDevice>, from: usize
             assert_eq!(fs.read("/kept").expect("read"), content(1, 4 * MIB), "after event {events}");
             match fs.read("/removed") {
                 Ok(bytes) => assert!(bytes == content(2, 4 * MIB), "discarded after event {events}"),
-                Err(error) => assert!(matches!(error, Error::NotFound), "{error}"),
+                Err(error) => assert!(matches!(error.cause(), Error::NotFound), "{error}"),
             }
         }
     }

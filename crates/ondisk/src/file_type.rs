@@ -25,6 +25,24 @@ impl FileType {
     /// The bits of a mode that hold the type.
     pub const MODE_MASK: u16 = 0o170_000;
 
+    /// Whether it is a directory.
+    #[must_use]
+    pub const fn is_dir(self) -> bool {
+        matches!(self, Self::Directory)
+    }
+
+    /// Whether it is a regular file.
+    #[must_use]
+    pub const fn is_file(self) -> bool {
+        matches!(self, Self::Regular)
+    }
+
+    /// Whether it is a symbolic link.
+    #[must_use]
+    pub const fn is_symlink(self) -> bool {
+        matches!(self, Self::Symlink)
+    }
+
     /// The type in the mode of an inode.
     #[must_use]
     pub const fn from_mode(mode: u16) -> Self {

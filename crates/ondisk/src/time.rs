@@ -2,6 +2,8 @@
 //!
 //! Source: kernel `ext4_encode_extra_time`, `ext4_decode_extra_time`.
 
+use std::time::{Duration, SystemTime};
+
 /// A moment, relative to the start of 1970 in UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
@@ -71,9 +73,51 @@ impl Timestamp {
     }
 }
 
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        let (since, is_before) = match time.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(since) => (since, false),
+            Err(before) => (before.duration(), true),
+        };
+        // The host's seconds are an i64 as these are.
+        let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+        match (is_before, since.subsec_nanos()) {
+            (false, nanoseconds) => Self { seconds, nanoseconds },
+            (true, 0) => Self { seconds: -seconds, nanoseconds: 0 },
+            (true, nanoseconds) => Self { seconds: -seconds - 1, nanoseconds: 1_000_000_000 - nanoseconds },
+        }
+    }
+}
+
+impl From<Timestamp> for SystemTime {
+    /// Moments that no inode can hold become the nearest that one can.
+    fn from(time: Timestamp) -> Self {
+        let time = time.clamp(Timestamp::MIN, Timestamp::MAX);
+        let seconds = Duration::from_secs(time.seconds.unsigned_abs());
+        let whole = if time.seconds < 0 { Self::UNIX_EPOCH - seconds } else { Self::UNIX_EPOCH + seconds };
+        whole + Duration::from_nanos(time.nanoseconds.min(NANOSECONDS_MAX).into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_host_and_inodes_have_the_same_moments() {
+        let epoch = SystemTime::UNIX_EPOCH;
+        let early = epoch - Duration::from_nanos(1);
+        assert_eq!(Timestamp::from(early), Timestamp { seconds: -1, nanoseconds: 999_999_999 });
+        assert_eq!(
+            Timestamp::from(epoch - Duration::from_secs(2)),
+            Timestamp { seconds: -2, nanoseconds: 0 }
+        );
+        for time in [Timestamp::MIN, Timestamp::MAX, Timestamp::default(), Timestamp::from(early)] {
+            assert_eq!(Timestamp::from(SystemTime::from(time)), time);
+        }
+        let late = Timestamp { seconds: i64::MAX, nanoseconds: u32::MAX };
+        assert_eq!(Timestamp::from(SystemTime::from(late)), Timestamp::MAX);
+    }
 
     #[test]
     fn moments_from_1901_to_2446_survive() {

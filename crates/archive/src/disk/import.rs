@@ -117,8 +117,7 @@ impl Import {
             Manner::Unpack | Manner::Layer => TargetDirs::rooted(fs.dir(target)?, times),
             Manner::Copy(_) => TargetDirs::in_system(fs, target, times),
         };
-        let target_dirs =
-            open().map_err(|source| Error::Disk { path: target.display().to_string(), source })?;
+        let target_dirs = open().map_err(|source| Error::disk_at(target.display(), source))?;
         Ok(Self::into_dirs(fs, target_dirs, manner))
     }
 

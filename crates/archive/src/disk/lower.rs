@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 
-use extant::{Dir, DirEntry, File, InodeNumber};
+use extant::{Dir, Dirent, File, InodeNumber};
 use extant_ondisk::FileType;
 
 /// The directory that every ext4 has below its root.
@@ -28,7 +28,7 @@ struct Removal {
     parent: Dir,
     name: Vec<u8>,
     dir: Dir,
-    children: Vec<DirEntry>,
+    children: Vec<Dirent>,
 }
 
 impl Lower {

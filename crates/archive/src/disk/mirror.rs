@@ -64,7 +64,7 @@ impl Mirror {
     /// [`Error::Disk`].
     pub fn new(fs: &Filesystem, target: impl AsRef<std::path::Path>, times: Option<Times>) -> Result<Self> {
         let target = target.as_ref();
-        let failed = |source| Error::Disk { path: target.display().to_string(), source };
+        let failed = |source| Error::disk_at(target.display(), source);
         let target_dirs = fs.dir(target).and_then(|dir| TargetDirs::rooted(dir, times)).map_err(failed)?;
         let statistics = fs.statistics();
         Ok(Self {

@@ -9,7 +9,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use extant::{ChangedInodes, Dir, DirEntry, File, Filesystem};
+use extant::{ChangedInodes, Dir, Dirent, File, Filesystem};
 use extant_ondisk::{FileType, InodeNumber};
 
 use super::waiting::{Waiting, is_lost_and_found};
@@ -41,7 +41,7 @@ pub(crate) struct Level {
     /// Names only in the base, the next one last.
     removed: Vec<Vec<u8>>,
     /// The others and what they name in the base, the next one last.
-    entries: Vec<(DirEntry, Option<DirEntry>)>,
+    entries: Vec<(Dirent, Option<Dirent>)>,
 }
 
 /// Meets the pairs of two trees.
@@ -71,8 +71,8 @@ impl<'d> Pairs<'d> {
     ) -> Result<Self> {
         let path = || root.display().to_string();
         let before = base.map(|base| base.lookup(root)).transpose();
-        let before = before.map_err(|source| Error::Base { path: path(), source })?;
-        let now = disk.lookup(root).map_err(|source| Error::Disk { path: path(), source })?;
+        let before = before.map_err(|source| Error::Base { path: path(), source: source.into_cause() })?;
+        let now = disk.lookup(root).map_err(|source| Error::disk_at(path(), source))?;
         Ok(Self {
             base,
             disk,
@@ -169,7 +169,7 @@ impl Level {
 }
 
 /// The entries of a directory in the order of the bytes of their names.
-fn sorted(dir: &Dir) -> extant::Result<Vec<DirEntry>> {
+fn sorted(dir: &Dir) -> extant::Result<Vec<Dirent>> {
     let mut entries = dir.entries()?;
     entries.retain(|entry| !is_lost_and_found(dir, &entry.name));
     entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));

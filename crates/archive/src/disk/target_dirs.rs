@@ -75,7 +75,7 @@ impl TargetDirs {
     /// `NotFound`, `Loop`; `Unsupported` where the target is the root of everything.
     pub fn follow(&self, path: &TreePath) -> extant::Result<File> {
         let (fs, target) = self.system.as_ref().ok_or(extant::Error::Unsupported("following a link out"))?;
-        fs.lookup(target.join(OsStr::from_bytes(&path.to_bytes())))
+        fs.lookup(target.join(OsStr::from_bytes(&path.to_bytes()))).map_err(extant::Error::into_cause)
     }
 
     /// The target.

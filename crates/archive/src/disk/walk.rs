@@ -80,7 +80,7 @@ impl Source for DiskWalk {
         let mut visit = Visit { sink, extent, blocks_count, links, directories: HashSet::new() };
         let root =
             if self.follow_root { self.fs.lookup(&self.root) } else { self.fs.symlink_lookup(&self.root) };
-        let root = root.map_err(|source| Error::Disk { path: self.root.display().to_string(), source })?;
+        let root = root.map_err(|source| Error::disk_at(self.root.display(), source))?;
         let mut open: Vec<Open> = Vec::new();
         open.extend(visit.file(&root, self.at.clone(), || self.fs.dir(&self.root))?);
         let mut waiting = Waiting::default();

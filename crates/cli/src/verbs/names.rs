@@ -176,7 +176,9 @@ impl Ln {
             None => fs.symlink(says, &place.path),
         };
         let made = match make() {
-            Err(Error::Exists) if self.force => fs.remove_file(&place.path).and_then(|()| make()),
+            Err(error) if self.force && matches!(error.cause(), Error::Exists) => {
+                fs.remove_file(&place.path).and_then(|()| make())
+            }
             other => other,
         };
         made.map_err(failed_at(&place))

@@ -46,7 +46,7 @@ impl Rm {
         let mut output = Output::new();
         let exit = for_each(places, false, |place| {
             let fs = disks.of(&place)?;
-            let remove = || {
+            let remove = || -> extant::Result<_> {
                 let is_directory = fs.symlink_metadata(&place.path)?.file_type == FileType::Directory;
                 let names = if self.verbose { below(&fs, &place, is_directory)? } else { Vec::new() };
                 match (is_directory, self.recursive, self.dir) {
@@ -57,7 +57,7 @@ impl Rm {
                 Ok(names)
             };
             match remove() {
-                Err(Error::NotFound) if self.force => Ok(()),
+                Err(error) if self.force && matches!(error.cause(), Error::NotFound) => Ok(()),
                 Ok(names) => names.iter().try_for_each(|(name, is_directory)| {
                     let what = if *is_directory { "directory " } else { "" };
                     output.line(format!("removed {what}'{}'", escape(name.to_string().as_bytes())))

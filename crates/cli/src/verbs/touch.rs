@@ -57,7 +57,7 @@ impl Touch {
     }
 
     fn touch(&self, fs: &Filesystem, place: &DiskPath, times: Times) -> Result<(), Failure> {
-        let made = match fs.lookup(&place.path) {
+        let made = match fs.lookup(&place.path).map_err(Error::into_cause) {
             Err(Error::NotFound) if self.no_create => return Ok(()),
             Err(Error::NotFound) => fs.write(&place.path, b""),
             other => other.map(drop),

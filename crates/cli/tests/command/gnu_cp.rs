@@ -262,7 +262,7 @@ fn state(dir: &Path, below: &str, since: i64, into: &mut State) {
 
 /// The same of a directory on a disk.
 fn disk_state(fs: &Filesystem, dir: &str, below: &str, since: i64, into: &mut State) {
-    for entry in fs.read_dir(format!("/{dir}/{below}")).expect("directory") {
+    for entry in fs.dir(format!("/{dir}/{below}")).and_then(|dir| dir.entries()).expect("directory") {
         let name = String::from_utf8(entry.name).expect("name");
         let path = if below.is_empty() { name } else { format!("{below}/{name}") };
         let place = format!("/{dir}/{path}");

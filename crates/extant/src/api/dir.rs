@@ -18,9 +18,9 @@ pub struct Dir {
     file: File,
 }
 
-/// An entry of a directory.
+/// An entry of a directory as the directory has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirEntry {
+pub struct Dirent {
     /// Its name, in bytes.
     pub name: Vec<u8>,
     /// Its inode.
@@ -153,7 +153,7 @@ impl Dir {
     ///
     /// # Errors
     /// `PermissionDenied`, `Corrupt`, `Io`.
-    pub fn entries(&self) -> Result<Vec<DirEntry>> {
+    pub fn entries(&self) -> Result<Vec<Dirent>> {
         let mut entries = Vec::new();
         self.visit(|entry| entries.push(entry))?;
         Ok(entries)
@@ -164,7 +164,7 @@ impl Dir {
     ///
     /// # Errors
     /// `PermissionDenied`, `Corrupt`, `Io`.
-    pub fn entries_from(&self, cookie: u64, count_max: usize) -> Result<Vec<(DirEntry, u64)>> {
+    pub fn entries_from(&self, cookie: u64, count_max: usize) -> Result<Vec<(Dirent, u64)>> {
         self.fs().check_access(self.inode(), AccessMask::READ)?;
         let mut entries = Vec::new();
         let read = self.fs().volume().read_dir(self.inode(), cookie, &mut |item| {
@@ -172,8 +172,7 @@ impl Dir {
                 return false;
             }
             if item.name != b"." && item.name != b".." {
-                let entry =
-                    DirEntry { name: item.name.to_vec(), inode: item.inode, file_type: item.file_type };
+                let entry = Dirent { name: item.name.to_vec(), inode: item.inode, file_type: item.file_type };
                 entries.push((entry, item.next_cookie));
             }
             true
@@ -196,11 +195,11 @@ impl Dir {
         self.fs().finish_operation(self.fs().volume().read_dir(self.inode(), cookie, visit))
     }
 
-    fn visit(&self, mut visit: impl FnMut(DirEntry)) -> Result<()> {
+    fn visit(&self, mut visit: impl FnMut(Dirent)) -> Result<()> {
         self.fs().check_access(self.inode(), AccessMask::READ)?;
         let read = self.fs().volume().read_dir(self.inode(), 0, &mut |item| {
             if item.name != b"." && item.name != b".." {
-                visit(DirEntry { name: item.name.to_vec(), inode: item.inode, file_type: item.file_type });
+                visit(Dirent { name: item.name.to_vec(), inode: item.inode, file_type: item.file_type });
             }
             true
         });

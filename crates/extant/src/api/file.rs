@@ -1,8 +1,8 @@
 //! An inode in use: an open file, or anything else that has a name.
 
-use std::io;
+mod stream;
+
 use std::ops::Deref;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use extant_ondisk::{InodeFlags, InodeNumber};
@@ -20,17 +20,18 @@ use crate::inode::xattr::XattrMode;
 use crate::metadata::quota::reserve::QuotaScope;
 use crate::namespace::AccessMask;
 use crate::namespace::access::is_xattr_seen;
+use stream::Position;
 
 /// An inode in use. It lives on without a name until the last use is dropped.
 ///
-/// Reading and writing at an offset works on shared references and from many threads; [`io::Read`], [`io::Write`]
-/// and [`io::Seek`] keep a position.
+/// Reading and writing at an offset works from many threads. [`std::io::Read`], [`std::io::Write`] and [`std::io::Seek`], also of `&File`, keep a position;
+/// threads that use one position at once may read the same bytes.
 #[derive(Clone, Debug)]
 pub struct File {
     inode: InodeRef,
     // After `inode`, so that what lost its last use with it is deleted.
     fs: EvictOnDrop,
-    position: u64,
+    position: Position,
     readable: bool,
     writable: bool,
     append: bool,
@@ -61,7 +62,15 @@ impl File {
         let readable = fs.check_access(&inode, AccessMask::READ).is_ok();
         let writable = fs.check_access(&inode, AccessMask::WRITE).is_ok();
         let error_cursor = inode.writeback_error.sample();
-        Self { inode, fs: EvictOnDrop(fs), position: 0, readable, writable, append: false, error_cursor }
+        Self {
+            inode,
+            fs: EvictOnDrop(fs),
+            position: Position::default(),
+            readable,
+            writable,
+            append: false,
+            error_cursor,
+        }
     }
 
     pub(super) fn opened(fs: Filesystem, inode: InodeRef, options: &OpenOptions) -> Self {
@@ -69,7 +78,7 @@ impl File {
             error_cursor: inode.writeback_error.sample(),
             inode,
             fs: EvictOnDrop(fs),
-            position: 0,
+            position: Position::default(),
             readable: options.read,
             writable: options.write || options.append,
             append: options.append,
@@ -80,7 +89,11 @@ impl File {
     /// that is opened now does. A clone, by contrast, has reported what this one has.
     #[must_use]
     pub fn reopen(&self) -> Self {
-        Self { position: 0, error_cursor: self.inode.writeback_error.sample(), ..self.clone() }
+        Self {
+            position: Position::default(),
+            error_cursor: self.inode.writeback_error.sample(),
+            ..self.clone()
+        }
     }
 
     pub(super) fn inode(&self) -> &InodeRef {
@@ -466,47 +479,5 @@ impl File {
     /// The journal's and the device's.
     pub fn sync_data(&self) -> Result<()> {
         self.sync(false)
-    }
-}
-
-impl io::Read for File {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let read = File::read_at(self, buf, self.position)?;
-        self.position += read as u64;
-        Ok(read)
-    }
-}
-
-impl io::Write for File {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        let written = File::write_at(self, buf, self.position)?;
-        self.position = if self.append { self.metadata().size } else { self.position + written as u64 };
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl io::Seek for File {
-    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
-        let position = match to {
-            io::SeekFrom::Start(offset) => Some(offset),
-            io::SeekFrom::End(by) => self.metadata().size.checked_add_signed(by),
-            io::SeekFrom::Current(by) => self.position.checked_add_signed(by),
-        };
-        self.position = position.ok_or(Error::InvalidArgument("before the start"))?;
-        Ok(self.position)
-    }
-}
-
-impl FileExt for File {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        Ok(File::read_at(self, buf, offset)?)
-    }
-
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
-        Ok(File::write_at(self, buf, offset)?)
     }
 }

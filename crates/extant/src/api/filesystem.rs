@@ -201,12 +201,10 @@ impl Filesystem {
     /// or that an error keeps from being moved, are reported and left as they are.
     ///
     /// ```
-    /// use extant::{DefragOptions, Filesystem, Mount, mkfs::Mkfs};
-    /// use extant_block::MemoryDevice;
-    /// use extant_rt::Arc;
+    /// use extant::{DefragOptions, Mount, device::MemoryDevice, mkfs::Mkfs};
     ///
-    /// let device = Arc::new(MemoryDevice::new(64 << 20));
-    /// Mkfs::new().bytes(64 << 20).format(&*device)?;
+    /// let device = MemoryDevice::new(64 << 20);
+    /// Mkfs::new().format(&device)?;
     /// let fs = Mount::new().open_device(device)?;
     /// // Two files that are written in turn lie in many parts.
     /// let [one, two] = ["/one", "/two"].map(|path| fs.options().write(true).create(true).open(path));

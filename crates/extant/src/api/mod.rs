@@ -6,11 +6,15 @@ mod filesystem;
 mod options;
 mod paths;
 mod quota;
+mod read_dir;
 mod remove_all;
+mod resolve;
 mod walk;
 
-pub use dir::{Dir, DirEntry};
+pub use dir::{Dir, Dirent};
 pub use file::File;
 pub use filesystem::Filesystem;
 pub use options::{Mount, OpenOptions};
-pub use walk::SYMLINKS_MAX;
+pub use read_dir::{DirEntry, ReadDir};
+pub use resolve::SYMLINKS_MAX;
+pub use walk::Walk;

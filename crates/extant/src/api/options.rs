@@ -18,12 +18,10 @@ use crate::resize::{Grown, grow};
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use extant::{Mount, mkfs::Mkfs};
-/// use extant_block::MemoryDevice;
-/// use std::sync::Arc;
+/// use extant::{Mount, device::MemoryDevice, mkfs::Mkfs};
 ///
-/// let device = Arc::new(MemoryDevice::new(16 << 20));
-/// Mkfs::new().format(&*device)?;
+/// let device = MemoryDevice::new(16 << 20);
+/// Mkfs::new().format(&device)?;
 /// let fs = Mount::new().open_device(device)?;
 /// fs.write("/hello", b"world")?;
 /// assert_eq!(fs.read("/hello")?, b"world");
@@ -177,7 +175,7 @@ impl Mount {
         let access =
             if self.options.read_only { DeviceAccess::read_only() } else { DeviceAccess::read_write() };
         let device = FileDevice::open(path.as_ref(), access)?;
-        self.open_device(Arc::new(device))
+        self.open_device(device)
     }
 
     /// Mounts what is on a device.
@@ -185,11 +183,11 @@ impl Mount {
     /// # Errors
     /// [`Error::Incompatible`] and [`Error::ReadOnlyFeatures`] name features; [`Error::Corrupt`] names the place; [`Error::Unsupported`] if
     /// limits are to be in force of a type that the disk does not count.
-    pub fn open_device(self, device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
+    pub fn open_device(self, device: impl BlockDevice + 'static) -> Result<Filesystem> {
         if self.options.no_recovery && !self.options.read_only {
             return Err(Error::InvalidArgument("without recovery a disk can only be read"));
         }
-        let (volume, mounted) = Volume::mount(device, &self.options)?;
+        let (volume, mounted) = Volume::mount(Arc::new(device), &self.options)?;
         Ok(Filesystem::new(volume, mounted))
     }
 }
@@ -199,9 +197,10 @@ impl Mount {
     /// A crash leaves the file system as it was or grown; on a disk without a journal it may damage it.
     ///
     /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use extant::device::{BlockDevice, MemoryDevice};
     /// use extant::{Mount, mkfs::Mkfs};
-    /// use extant_block::{BlockDevice, MemoryDevice};
-    /// use extant_rt::Arc;
     ///
     /// let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(1 << 30));
     /// Mkfs::new().bytes(64 << 20).format(&*device)?;
@@ -222,9 +221,10 @@ impl Mount {
     /// journal a crash may damage it. `report` is called after each move and says whether to go on.
     ///
     /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use extant::device::{BlockDevice, MemoryDevice};
     /// use extant::{Mount, ShrinkTo, mkfs::Mkfs};
-    /// use extant_block::{BlockDevice, MemoryDevice};
-    /// use extant_rt::Arc;
     ///
     /// let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(256 << 20));
     /// Mkfs::new().bytes(256 << 20).format(&*device)?;

@@ -1,14 +1,22 @@
 //! Files by path: the operations of a [`Filesystem`] in the manner of `std::fs`.
+//!
+//! Their errors say the path that the caller gave ([`Error::Path`]).
+//!
+//! Tests: `tests/std_like`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use extant_ondisk::{InodeNumber, Structure};
 
-use super::dir::{Dir, DirEntry};
+use super::dir::Dir;
 use super::file::File;
 use super::filesystem::Filesystem;
 use super::options::OpenOptions;
+use super::read_dir::ReadDir;
+use super::walk::Walk;
 use crate::error::{Error, Location, Result};
+use crate::file::seek::SeekTo;
+use crate::incore::inode_cache::InodeRef;
 use crate::inode::attributes::{Metadata, SetAttributes, Times};
 use crate::namespace::{AccessMask, NewKind, RenameFlags};
 
@@ -54,8 +62,7 @@ impl Filesystem {
     /// # Errors
     /// `NotFound`, `NotADirectory`, `PermissionDenied`, `Loop`, `Corrupt`, `Io`.
     pub fn lookup(&self, path: impl AsRef<Path>) -> Result<File> {
-        let inode = self.finish_operation(self.walk(path.as_ref(), true))?;
-        Ok(File::new(self.clone(), inode))
+        Ok(File::new(self.clone(), self.find(path.as_ref(), true)?))
     }
 
     /// As [`Filesystem::lookup`], but a symbolic link at the end is not followed.
@@ -63,8 +70,7 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::lookup`].
     pub fn symlink_lookup(&self, path: impl AsRef<Path>) -> Result<File> {
-        let inode = self.finish_operation(self.walk(path.as_ref(), false))?;
-        Ok(File::new(self.clone(), inode))
+        Ok(File::new(self.clone(), self.find(path.as_ref(), false)?))
     }
 
     /// The directory at `path`.
@@ -72,8 +78,18 @@ impl Filesystem {
     /// # Errors
     /// `NotADirectory`; as [`Filesystem::lookup`].
     pub fn dir(&self, path: impl AsRef<Path>) -> Result<Dir> {
-        let inode = self.finish_operation(self.walk(path.as_ref(), true))?;
-        Dir::new(self, inode)
+        let path = path.as_ref();
+        Dir::new(self, self.find(path, true)?).map_err(at(path))
+    }
+
+    /// The inode at `path`; an error says the path.
+    fn find(&self, path: &Path, follow: bool) -> Result<InodeRef> {
+        self.finish_operation(self.resolve(path, follow)).map_err(at(path))
+    }
+
+    /// The directory that holds the last component of `path`, and that component; an error says the path.
+    fn find_parent<'p>(&self, path: &'p Path) -> Result<(InodeRef, &'p [u8])> {
+        self.finish_operation(self.resolve_parent(path)).map_err(at(path))
     }
 
     /// How to open a file.
@@ -90,18 +106,34 @@ impl Filesystem {
         self.options().read(true).open(path)
     }
 
-    pub(super) fn open_with(&self, options: &OpenOptions, path: &Path) -> Result<File> {
+    /// Opens a file for writing: makes it, or cuts it to nothing.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<File> {
+        self.options().write(true).create(true).truncate(true).open(path)
+    }
+
+    /// Makes a file and opens it for reading and writing.
+    ///
+    /// # Errors
+    /// `Exists`; as [`OpenOptions::open`].
+    pub fn create_new(&self, path: impl AsRef<Path>) -> Result<File> {
+        self.options().read(true).write(true).create_new(true).open(path)
+    }
+
+    fn open_with(&self, options: &OpenOptions, path: &Path) -> Result<File> {
         let made = options.create || options.create_new;
-        let inode = match self.finish_operation(self.walk(path, true)) {
+        let inode = match self.finish_operation(self.resolve(path, true)) {
             Ok(_) if options.create_new => return Err(Error::Exists),
             Ok(inode) => inode,
             Err(Error::NotFound) if made => {
-                let (parent, name) = self.finish_operation(self.walk_parent(path))?;
+                let (parent, name) = self.finish_operation(self.resolve_parent(path))?;
                 let new = self.new_inode(NewKind::File, options.mode);
                 match self.create_in(&parent, name, &new) {
                     // Someone else was quicker.
                     Err(Error::Exists) if !options.create_new => {
-                        self.finish_operation(self.walk(path, true))?
+                        self.finish_operation(self.resolve(path, true))?
                     }
                     other => return Ok(File::opened(self.clone(), other?, options)),
                 }
@@ -129,8 +161,17 @@ impl Filesystem {
     /// # Errors
     /// As [`OpenOptions::open`]; `Io`, `Corrupt`.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
-        let file = self.open(path)?;
-        file.read_to_end_at(0)
+        let path = path.as_ref();
+        self.open(path)?.read_to_end_at(0).map_err(at(path))
+    }
+
+    /// The whole content of a file of text.
+    ///
+    /// # Errors
+    /// `NotUtf8`; as [`Filesystem::read`].
+    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
+        let path = path.as_ref();
+        String::from_utf8(self.read(path)?).map_err(|_| Error::NotUtf8.at(path))
     }
 
     /// Makes a file of this content, in place of what it held.
@@ -138,8 +179,55 @@ impl Filesystem {
     /// # Errors
     /// As [`OpenOptions::open`]; `NoSpace`, with part of it written.
     pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<()> {
-        let file = self.options().write(true).create(true).truncate(true).open(path)?;
-        file.write_all_at(content.as_ref(), 0)
+        let path = path.as_ref();
+        self.create(path)?.write_all_at(content.as_ref(), 0).map_err(at(path))
+    }
+
+    /// Copies the content and the permission bits of a file to another, in place of what that one held; gives its size. Holes stay holes.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if both are one file, or if the first is not a regular one; as [`Filesystem::read`] and [`Filesystem::write`].
+    pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let source = self.open(from)?;
+        let found = source.metadata();
+        if !found.is_file() {
+            return Err(Error::InvalidArgument("not a regular file").at(from));
+        }
+        // Cut after it is known to be another file.
+        let target = self.options().write(true).create(true).mode(found.mode).open(to)?;
+        if target.number() == source.number() {
+            return Err(Error::InvalidArgument("the copy of a file is another file").at(to));
+        }
+        let copy = || {
+            target.set_len(0)?;
+            let size = copy_content(&source, &target)?;
+            target.set_attributes(&SetAttributes { mode: Some(found.mode), ..SetAttributes::default() })?;
+            Ok(size)
+        };
+        copy().map_err(at(to))
+    }
+
+    /// Whether there is something at `path`, following symbolic links.
+    ///
+    /// # Errors
+    /// As [`Filesystem::lookup`], but for `NotFound`.
+    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
+        let path = path.as_ref();
+        match self.finish_operation(self.resolve(path, true)) {
+            Ok(_) => Ok(true),
+            Err(Error::NotFound) => Ok(false),
+            Err(error) => Err(error.at(path)),
+        }
+    }
+
+    /// The path of what is at `path`, from the root, through no symbolic link, `.` or `..`.
+    ///
+    /// # Errors
+    /// As [`Filesystem::lookup`].
+    pub fn canonicalize(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
+        let path = path.as_ref();
+        self.finish_operation(self.resolve_names(path)).map_err(at(path))
     }
 
     /// Makes a directory.
@@ -147,8 +235,9 @@ impl Filesystem {
     /// # Errors
     /// `Exists`, `NotFound` (the parent), `NoSpace`, `NoInodes`, `TooManyLinks`, `PermissionDenied`.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (parent, name) = self.finish_operation(self.walk_parent(path.as_ref()))?;
-        self.create_in(&parent, name, &self.new_inode(NewKind::Directory, 0o755)).map(drop)
+        let path = path.as_ref();
+        let (parent, name) = self.find_parent(path)?;
+        self.create_in(&parent, name, &self.new_inode(NewKind::Directory, 0o755)).map(drop).map_err(at(path))
     }
 
     /// Makes a directory and those above it that are missing.
@@ -157,17 +246,17 @@ impl Filesystem {
     /// As [`Filesystem::create_dir`]; `NotADirectory`.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        match self.walk(path, true) {
+        match self.resolve(path, true) {
             Ok(inode) if inode.is_directory() => return Ok(()),
-            Ok(_) => return Err(Error::NotADirectory),
+            Ok(_) => return Err(Error::NotADirectory.at(path)),
             Err(Error::NotFound) => {}
-            Err(error) => return self.finish_operation(Err(error)),
+            Err(error) => return self.finish_operation(Err(error)).map_err(at(path)),
         }
         if let Some(parent) = path.parent() {
             self.create_dir_all(parent)?;
         }
         match self.create_dir(path) {
-            Err(Error::Exists) => Ok(()),
+            Err(error) if matches!(error.cause(), Error::Exists) => Ok(()),
             other => other,
         }
     }
@@ -177,8 +266,9 @@ impl Filesystem {
     /// # Errors
     /// `NotFound`, `IsADirectory`, `PermissionDenied`, `NotPermitted`.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (parent, name) = self.finish_operation(self.walk_parent(path.as_ref()))?;
-        self.unlink_in(&parent, name, false)
+        let path = path.as_ref();
+        let (parent, name) = self.find_parent(path)?;
+        self.unlink_in(&parent, name, false).map_err(at(path))
     }
 
     /// Removes an empty directory.
@@ -186,8 +276,9 @@ impl Filesystem {
     /// # Errors
     /// `NotFound`, `NotADirectory`, `NotEmpty`, `PermissionDenied`.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (parent, name) = self.finish_operation(self.walk_parent(path.as_ref()))?;
-        self.unlink_in(&parent, name, true)
+        let path = path.as_ref();
+        let (parent, name) = self.find_parent(path)?;
+        self.unlink_in(&parent, name, true).map_err(at(path))
     }
 
     /// Removes a directory and all below it. Symbolic links are removed, not followed.
@@ -196,12 +287,16 @@ impl Filesystem {
     /// As the removals; what was removed before stays removed. `Corrupt` as [`Dir::remove_all`], and if the directory's own
     /// `..` is not the one it is in.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (parent, name) = self.finish_operation(self.walk_parent(path.as_ref()))?;
-        let parent = Dir::new(self, parent)?;
-        let dir = parent.dir(name)?;
-        dir.check_above(&parent)?;
-        dir.remove_all()?;
-        parent.rmdir(name)
+        let path = path.as_ref();
+        let (parent, name) = self.find_parent(path)?;
+        let remove = || {
+            let parent = Dir::new(self, parent)?;
+            let dir = parent.dir(name)?;
+            dir.check_above(&parent)?;
+            dir.remove_all()?;
+            parent.rmdir(name)
+        };
+        remove().map_err(at(path))
     }
 
     /// Gives a file another name, in place of what had it.
@@ -210,9 +305,10 @@ impl Filesystem {
     /// `NotFound`, `NotEmpty`, `IsADirectory`, `NotADirectory`, `InvalidArgument` (a directory below itself),
     /// `NoSpace`, `PermissionDenied`.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
-        let (from_dir, from_name) = self.finish_operation(self.walk_parent(from.as_ref()))?;
-        let (to_dir, to_name) = self.finish_operation(self.walk_parent(to.as_ref()))?;
-        self.rename_in(&from_dir, from_name, &to_dir, to_name, RenameFlags::default())
+        let from = from.as_ref();
+        let (from_dir, from_name) = self.find_parent(from)?;
+        let (to_dir, to_name) = self.find_parent(to.as_ref())?;
+        self.rename_in(&from_dir, from_name, &to_dir, to_name, RenameFlags::default()).map_err(at(from))
     }
 
     /// Gives a file a further name.
@@ -220,10 +316,11 @@ impl Filesystem {
     /// # Errors
     /// `NotFound`, `Exists`, `TooManyLinks`, `NotPermitted` (a directory), `NoSpace`, `PermissionDenied`.
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        let inode = self.finish_operation(self.walk(original.as_ref(), false))?;
-        let (parent, name) = self.finish_operation(self.walk_parent(link.as_ref()))?;
-        self.check_access(&parent, AccessMask::WRITE | AccessMask::EXECUTE)?;
-        self.retry_on_no_space(|volume| volume.link(&inode, &parent, name))
+        let link = link.as_ref();
+        let inode = self.find(original.as_ref(), false)?;
+        let (parent, name) = self.find_parent(link)?;
+        self.check_access(&parent, AccessMask::WRITE | AccessMask::EXECUTE).map_err(at(link))?;
+        self.retry_on_no_space(|volume| volume.link(&inode, &parent, name)).map_err(at(link))
     }
 
     /// Makes a symbolic link that says `target`.
@@ -232,9 +329,10 @@ impl Filesystem {
     /// As [`Filesystem::create_dir`]; `NameTooLong`.
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         use std::os::unix::ffi::OsStrExt;
-        let (parent, name) = self.finish_operation(self.walk_parent(link.as_ref()))?;
+        let link = link.as_ref();
+        let (parent, name) = self.find_parent(link)?;
         let kind = NewKind::Symlink(target.as_ref().as_os_str().as_bytes());
-        self.create_in(&parent, name, &self.new_inode(kind, 0o777)).map(drop)
+        self.create_in(&parent, name, &self.new_inode(kind, 0o777)).map(drop).map_err(at(link))
     }
 
     /// The target of a symbolic link.
@@ -242,7 +340,8 @@ impl Filesystem {
     /// # Errors
     /// `InvalidArgument` if it is none; as [`Filesystem::lookup`].
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
-        self.symlink_lookup(path)?.read_link()
+        let path = path.as_ref();
+        self.symlink_lookup(path)?.read_link().map_err(at(path))
     }
 
     /// What `stat` reports, following symbolic links.
@@ -261,12 +360,21 @@ impl Filesystem {
         Ok(self.symlink_lookup(path)?.metadata())
     }
 
-    /// The entries of a directory, without `.` and `..`.
+    /// The entries of a directory, without `.` and `..`, which are read piece by piece.
     ///
     /// # Errors
     /// `NotADirectory`; as [`Filesystem::lookup`].
-    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<Vec<DirEntry>> {
-        self.dir(path)?.entries()
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
+        let path = path.as_ref();
+        Ok(ReadDir::new(self.dir(path)?, path.to_owned()))
+    }
+
+    /// All entries below a directory, a directory before what is in it. Symbolic links are not followed.
+    ///
+    /// # Errors
+    /// As [`Filesystem::read_dir`].
+    pub fn walk(&self, path: impl AsRef<Path>) -> Result<Walk> {
+        Ok(Walk::new(self.read_dir(path)?))
     }
 
     /// Sets the permission bits, following symbolic links.
@@ -274,7 +382,9 @@ impl Filesystem {
     /// # Errors
     /// As [`File::set_attributes`].
     pub fn set_mode(&self, path: impl AsRef<Path>, mode: u16) -> Result<()> {
-        self.lookup(path)?.set_attributes(&SetAttributes { mode: Some(mode), ..SetAttributes::default() })
+        let path = path.as_ref();
+        let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+        self.lookup(path)?.set_attributes(&set).map_err(at(path))
     }
 
     /// Sets the owner, following symbolic links; a program loses its set-id bits, as with `chown`.
@@ -282,9 +392,10 @@ impl Filesystem {
     /// # Errors
     /// As [`File::set_attributes`].
     pub fn set_owner(&self, path: impl AsRef<Path>, uid: u32, gid: u32) -> Result<()> {
+        let path = path.as_ref();
         let set =
             SetAttributes { uid: Some(uid), gid: Some(gid), clear_set_id: true, ..SetAttributes::default() };
-        self.lookup(path)?.set_attributes(&set)
+        self.lookup(path)?.set_attributes(&set).map_err(at(path))
     }
 
     /// Sets the times, following symbolic links.
@@ -292,8 +403,39 @@ impl Filesystem {
     /// # Errors
     /// As [`File::set_attributes`].
     pub fn set_times(&self, path: impl AsRef<Path>, times: Times) -> Result<()> {
-        self.lookup(path)?.set_times(times)
+        let path = path.as_ref();
+        self.lookup(path)?.set_times(times).map_err(at(path))
     }
+}
+
+/// Adds the path that the caller gave to an error.
+fn at(path: &Path) -> impl Fn(Error) -> Error {
+    move |error| error.at(path)
+}
+
+/// Copies what is data of a file to an empty one, and its size.
+fn copy_content(source: &File, target: &File) -> Result<u64> {
+    const PIECE_BYTES: usize = 1 << 20;
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut at = 0;
+    loop {
+        at = match source.seek_to(SeekTo::Data, at) {
+            Ok(data) => data,
+            Err(Error::NoSuchOffset) => break,
+            Err(error) => return Err(error),
+        };
+        let end = source.seek_to(SeekTo::Hole, at)?;
+        let wanted = PIECE_BYTES.min((end - at) as usize);
+        let read = source.read_at(&mut piece[..wanted], at)?;
+        if read == 0 {
+            break;
+        }
+        target.write_all_at(&piece[..read], at)?;
+        at += read as u64;
+    }
+    let size = source.metadata().size.max(at);
+    target.set_len(size)?;
+    Ok(size)
 }
 
 impl OpenOptions {
@@ -303,6 +445,7 @@ impl OpenOptions {
     /// `NotFound`, `Exists`, `IsADirectory`, `PermissionDenied`, those of the walk, and what creating and
     /// truncating give.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
-        self.fs.open_with(self, path.as_ref())
+        let path = path.as_ref();
+        self.fs.open_with(self, path).map_err(at(path))
     }
 }

@@ -71,7 +71,7 @@ impl Dir {
                         let below = child.into_dir()?;
                         below.check_above(&level.dir)?;
                         if !on_the_way.insert(below.number()) {
-                            return Err(cycle(&below));
+                            return Err(below.cycle());
                         }
                         stack.push(Level::new(below, Some(name)));
                     }
@@ -105,10 +105,15 @@ impl Dir {
         while here.number() != InodeNumber::ROOT {
             here = here.dir(b"..")?;
             if !found.insert(here.number()) {
-                return Err(cycle(&here));
+                return Err(here.cycle());
             }
         }
         Ok(found)
+    }
+
+    /// The error that it is below itself.
+    pub(super) fn cycle(&self) -> Error {
+        damage(self, "a directory that is below itself; e2fsck mends it")
     }
 
     /// Refuses a directory that says it is in another one than `above`.
@@ -118,10 +123,6 @@ impl Dir {
         }
         Err(damage(self, "the entry '..' is not the directory that this one is in; e2fsck mends it"))
     }
-}
-
-fn cycle(dir: &Dir) -> Error {
-    damage(dir, "a directory that is below itself; e2fsck mends it")
 }
 
 fn damage(dir: &Dir, reason: &'static str) -> Error {

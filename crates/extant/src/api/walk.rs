@@ -1,92 +1,67 @@
-//! From a path to an inode, inside the disk.
+//! All that is below a directory.
 //!
-//! Symbolic links are followed within the disk, absolute ones from its root; nothing leads to the host.
+//! The disk may be hostile: a directory is entered only if its `..` names the directory that it was found in, and if it is none of its own
+//! ancestors. So the walk ends.
+//!
+//! Invariant: memory is a handle and the entries of a batch for each level, whatever the size of the directories.
+//!
+//! Test: `tests/std_like/directories.rs`.
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::collections::HashSet;
 
 use extant_ondisk::{FileType, InodeNumber};
 
-use super::filesystem::Filesystem;
-use crate::error::{Error, Result};
-use crate::incore::inode_cache::InodeRef;
-use crate::namespace::AccessMask;
+use super::read_dir::{DirEntry, ReadDir};
+use crate::error::Result;
 
-/// The symbolic links that a path may lead through (`MAXSYMLINKS` of Linux).
-pub const SYMLINKS_MAX: u32 = 40;
+/// All entries below a directory, a directory before what is in it; made by [`Filesystem::walk`](crate::Filesystem::walk).
+///
+/// Symbolic links are not followed. A directory that cannot be read is yielded as an entry and then as an error, and the walk goes on behind
+/// it.
+#[derive(Debug)]
+pub struct Walk {
+    /// A directory for each level that is being read, the innermost last. A stack of our own: a tree may be deeper than a thread's.
+    levels: Vec<ReadDir>,
+    on_the_way: HashSet<InodeNumber>,
+    /// The entry that was yielded last; what is in it comes next.
+    yielded: Option<DirEntry>,
+}
 
-/// `PATH_MAX` of Linux, with room for the targets of links.
-const PENDING_BYTES_MAX: usize = 64 << 10;
-
-impl Filesystem {
-    /// The inode at `path`. The last component is followed if it is a symbolic link and `follow` says so.
-    pub(super) fn walk(&self, path: &Path, follow: bool) -> Result<InodeRef> {
-        self.walk_from(self.volume().inode(InodeNumber::ROOT)?, path.as_os_str().as_bytes(), follow)
+impl Walk {
+    pub(super) fn new(start: ReadDir) -> Self {
+        let on_the_way = HashSet::from([start.dir().number()]);
+        Self { levels: vec![start], on_the_way, yielded: None }
     }
 
-    /// The directory that holds the last component of `path`, and that component.
-    ///
-    /// # Errors
-    /// `InvalidArgument` if there is no last component or it is `.` or `..`.
-    pub(super) fn walk_parent<'p>(&self, path: &'p Path) -> Result<(InodeRef, &'p [u8])> {
-        let bytes = path.as_os_str().as_bytes();
-        let end = bytes.iter().rposition(|b| *b != b'/').map_or(0, |last| last + 1);
-        let bytes = &bytes[..end];
-        let start = bytes.iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
-        let (parent, name) = bytes.split_at(start);
-        if matches!(name, b"" | b"." | b"..") {
-            return Err(Error::InvalidArgument("the path has no last name"));
+    /// Enters the directory of an entry, if it is one.
+    fn enter(&mut self, entry: &DirEntry) -> Result<()> {
+        if entry.file_type()? != FileType::Directory {
+            return Ok(());
         }
-        let parent = self.walk_from(self.volume().inode(InodeNumber::ROOT)?, parent, true)?;
-        if !parent.is_directory() {
-            return Err(Error::NotADirectory);
+        let dir = entry.open_dir()?;
+        if !self.on_the_way.insert(dir.number()) {
+            return Err(dir.cycle().at(&entry.path()));
         }
-        Ok((parent, name))
-    }
-
-    fn walk_from(&self, start: InodeRef, path: &[u8], follow: bool) -> Result<InodeRef> {
-        let mut here = start;
-        // Components still to go, the next one last.
-        let mut pending: Vec<Vec<u8>> = Vec::new();
-        push_components(&mut pending, path)?;
-        let mut links = 0;
-        let must_be_directory = path.ends_with(b"/");
-        while let Some(name) = pending.pop() {
-            if !here.is_directory() {
-                return Err(Error::NotADirectory);
-            }
-            self.check_access(&here, AccessMask::EXECUTE)?;
-            if name == b"." {
-                continue;
-            }
-            let next = self.volume().lookup(&here, &name)?;
-            let last = pending.is_empty();
-            if next.file_type() == FileType::Symlink && (!last || follow || must_be_directory) {
-                links += 1;
-                if links > SYMLINKS_MAX {
-                    return Err(Error::Loop);
-                }
-                let target = self.volume().read_link(&next)?;
-                if target.starts_with(b"/") {
-                    here = self.volume().inode(InodeNumber::ROOT)?;
-                }
-                push_components(&mut pending, &target)?;
-                continue;
-            }
-            here = next;
-        }
-        if must_be_directory && !here.is_directory() {
-            return Err(Error::NotADirectory);
-        }
-        Ok(here)
+        self.levels.push(ReadDir::new(dir, entry.path()));
+        Ok(())
     }
 }
 
-fn push_components(pending: &mut Vec<Vec<u8>>, path: &[u8]) -> Result<()> {
-    let held: usize = pending.iter().map(Vec::len).sum();
-    if held + path.len() > PENDING_BYTES_MAX {
-        return Err(Error::NameTooLong);
+impl Iterator for Walk {
+    type Item = Result<DirEntry>;
+
+    fn next(&mut self) -> Option<Result<DirEntry>> {
+        if let Some(Err(error)) = self.yielded.take().map(|entry| self.enter(&entry)) {
+            return Some(Err(error));
+        }
+        while let Some(level) = self.levels.last_mut() {
+            if let Some(next) = level.next() {
+                self.yielded = next.as_ref().ok().cloned();
+                return Some(next);
+            }
+            self.on_the_way.remove(&level.dir().number());
+            self.levels.pop();
+        }
+        None
     }
-    pending.extend(path.split(|b| *b == b'/').rev().filter(|name| !name.is_empty()).map(<[u8]>::to_vec));
-    Ok(())
 }

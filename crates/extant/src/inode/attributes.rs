@@ -7,6 +7,8 @@
 //! Source: `ext4_getattr`, `ext4_setattr` of `fs/ext4/inode.c`, `ext4_ioctl_setflags` of `fs/ext4/ioctl.c`.
 //! Tests: `tests/acls.rs`.
 
+use std::time::SystemTime;
+
 use extant_ondisk::inode::ENCRYPTED_TARGET_HEAD;
 use extant_ondisk::mode::{S_IALLUGO, without_set_id};
 use extant_ondisk::{FileType, InodeFlags, InodeNumber, RawInode, RoCompatFeatures, Timestamp, nokey};
@@ -58,6 +60,51 @@ pub struct Metadata {
     pub version: u64,
     /// The project.
     pub project: u32,
+}
+
+impl Metadata {
+    /// Whether it is a directory.
+    #[must_use]
+    pub fn is_dir(&self) -> bool {
+        self.file_type.is_dir()
+    }
+
+    /// Whether it is a regular file.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.file_type.is_file()
+    }
+
+    /// Whether it is a symbolic link.
+    #[must_use]
+    pub fn is_symlink(&self) -> bool {
+        self.file_type.is_symlink()
+    }
+
+    /// Bytes of content.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "as `std::fs::Metadata`")]
+    pub fn len(&self) -> u64 {
+        self.size
+    }
+
+    /// The last access.
+    #[must_use]
+    pub fn accessed(&self) -> SystemTime {
+        self.atime.into()
+    }
+
+    /// The last change of the content.
+    #[must_use]
+    pub fn modified(&self) -> SystemTime {
+        self.mtime.into()
+    }
+
+    /// When it was made, if the inode has room for it.
+    #[must_use]
+    pub fn created(&self) -> Option<SystemTime> {
+        self.crtime.map(SystemTime::from)
+    }
 }
 
 /// Times of access and of change of the content.

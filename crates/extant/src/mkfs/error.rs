@@ -53,3 +53,13 @@ impl Error {
         Self::Invalid { what, value: value.to_string() }
     }
 }
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::Io { source, .. } => source.kind(),
+            _ => io::ErrorKind::InvalidInput,
+        };
+        Self::new(kind, error)
+    }
+}

@@ -41,9 +41,9 @@ pub(crate) use identity::{random_uuid, time_uuid};
 /// Makes a file system; a builder in the manner of [`std::fs::OpenOptions`].
 ///
 /// ```
-/// use extant::mkfs::Mkfs;
+/// use extant::{device::MemoryDevice, mkfs::Mkfs};
 /// # fn main() -> Result<(), extant::mkfs::Error> {
-/// let device = extant_block::MemoryDevice::new(64 << 20);
+/// let device = MemoryDevice::new(64 << 20);
 /// let layout = Mkfs::new().label(b"scratch")?.features("^has_journal")?.format(&device)?;
 /// assert_eq!(layout.geometry().blocks_count, 16384);
 /// # Ok(())

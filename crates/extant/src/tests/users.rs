@@ -122,7 +122,7 @@ fn users_may_do_what_the_kernel_lets_them() {
         assert_eq!(ours.is_ok(), theirs, "{script}: {ours:?}");
         if let Err(error) = ours {
             let is_refusal =
-                matches!(error, Error::NotPermitted | Error::PermissionDenied | Error::NoAttribute);
+                matches!(error.cause(), Error::NotPermitted | Error::PermissionDenied | Error::NoAttribute);
             assert!(is_refusal, "{script}: {error:?}");
         }
     }

@@ -614,7 +614,7 @@ fn no_inode_is_lost(fs: &Filesystem, tree: &Entry) -> Result<(), String> {
 
 /// Life goes on after the recovery, if there is room for it.
 fn go_on(fs: &Filesystem) -> extant::Result<()> {
-    match fs.write("/after the crash", vec![0x5A; 5000]) {
+    match fs.write("/after the crash", vec![0x5A; 5000]).map_err(extant::Error::into_cause) {
         Err(extant::Error::NoSpace | extant::Error::NoInodes) => {}
         other => other?,
     }

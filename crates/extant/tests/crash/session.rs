@@ -210,6 +210,10 @@ impl Session {
 
     /// Carries out `op`; `model` is the tree before it. What was done is less than `op` if the disk became full.
     pub fn run(&mut self, op: Op, model: &Model) -> Result<Op> {
+        self.run_by_path(op, model).map_err(Error::into_cause)
+    }
+
+    fn run_by_path(&mut self, op: Op, model: &Model) -> Result<Op> {
         let tag = model.tag();
         match op {
             Op::Create(path) => {

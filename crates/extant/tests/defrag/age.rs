@@ -31,7 +31,7 @@ pub fn age(fs: &Filesystem, seed: u64, ageing: &Ageing) {
     let mut made = 0;
     while made < small {
         let bytes = vec![made as u8 | 1; 1 + random.below(small_bytes) as usize];
-        match fs.write(path(made), &bytes) {
+        match fs.write(path(made), &bytes).map_err(Error::into_cause) {
             Ok(()) => made += 1,
             Err(Error::NoSpace | Error::NoInodes) => break,
             Err(error) => panic!("{error}"),
@@ -44,7 +44,7 @@ pub fn age(fs: &Filesystem, seed: u64, ageing: &Ageing) {
     for number in 0..large {
         let bytes: Vec<u8> = (0..large_bytes).map(|at| (at / 512 * 7 + number) as u8 | 1).collect();
         let path = format!("/d{}/large{number}", number % 4);
-        match fs.write(&path, &bytes) {
+        match fs.write(&path, &bytes).map_err(Error::into_cause) {
             Ok(()) => {}
             Err(Error::NoSpace) => break,
             Err(error) => panic!("{error}"),

@@ -32,7 +32,12 @@ fn shrunken(fs: &Filesystem, dir: &str, names: u64, kept: u64) {
 }
 
 fn names(fs: &Filesystem, dir: &str) -> BTreeSet<Vec<u8>> {
-    fs.read_dir(dir).expect("a directory").into_iter().map(|entry| entry.name).collect()
+    fs.dir(dir)
+        .and_then(|dir| dir.entries())
+        .expect("a directory")
+        .into_iter()
+        .map(|entry| entry.name)
+        .collect()
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn fill(fs: &Filesystem) {
     for bytes_max in [200_000, 1] {
         for number in 0.. {
             let bytes = vec![1; 1024 + random.below(bytes_max) as usize];
-            match fs.write(format!("/f{bytes_max}-{number}"), &bytes) {
+            match fs.write(format!("/f{bytes_max}-{number}"), &bytes).map_err(Error::into_cause) {
                 Ok(()) => {}
                 Err(Error::NoSpace | Error::NoInodes) => break,
                 Err(error) => panic!("{error}"),

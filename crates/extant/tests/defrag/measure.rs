@@ -36,7 +36,7 @@ pub fn measure(fs: &Filesystem) -> Measure {
         let own = fs.lookup(&folder).expect("a directory");
         add(&mut found, &own);
         found.directory_blocks += own.metadata().size / u64::from(fs.statistics().block_size);
-        for entry in fs.read_dir(&folder).expect("a directory") {
+        for entry in fs.dir(&folder).and_then(|dir| dir.entries()).expect("a directory") {
             if matches!(entry.name.as_slice(), b"." | b"..") || !seen.insert(entry.inode) {
                 continue;
             }

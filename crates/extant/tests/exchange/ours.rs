@@ -16,7 +16,7 @@ pub fn turn(image: &Path, mount: &Mount, ops: impl Iterator<Item = Op>, dirty: b
     let fs = mount.clone().background(false).open(image).expect("the engine mounts");
     let found = list(&fs);
     for op in ops {
-        match apply(&fs, &op) {
+        match apply(&fs, &op).map_err(Error::into_cause) {
             Ok(())
             | Err(
                 Error::NotFound
@@ -136,7 +136,7 @@ fn list(fs: &Filesystem) -> Listing {
             _ => Vec::new(),
         };
         if meta.file_type == FileType::Directory {
-            for entry in fs.read_dir(&path).expect("readdir") {
+            for entry in fs.dir(&path).and_then(|dir| dir.entries()).expect("readdir") {
                 let name = String::from_utf8(entry.name).expect("names of the test are UTF-8");
                 pending.push(if path.is_empty() { name } else { format!("{path}/{name}") });
             }

@@ -25,7 +25,8 @@ fn contents(fs: &Filesystem) -> Contents {
         };
         (of.size, of.links, content)
     };
-    let names = fs.read_dir("/").expect("the root").into_iter().map(|found| found.name);
+    let names =
+        fs.dir("/").and_then(|dir| dir.entries()).expect("the root").into_iter().map(|found| found.name);
     names.filter(|name| !name.starts_with(b".")).map(|name| (name.clone(), entry(&name))).collect()
 }
 

@@ -217,7 +217,7 @@ fn what_records_cannot_say_is_committed() {
         fs::copy(&image, &crashed).expect("copy");
         let recovered = Mount::new().read_only(true).open(&crashed).unwrap_or_else(|e| panic!("{what}: {e}"));
         let shown = |fs: &Filesystem| {
-            let names = fs.read_dir("/d").expect("a folder");
+            let names = fs.dir("/d").and_then(|dir| dir.entries()).expect("a folder");
             let names: Vec<_> = names.into_iter().map(|entry| entry.name).collect();
             let of = |path: &str| {
                 fs.metadata(path).ok().map(|of| (of.mode, of.uid, of.links, of.size, of.blocks_512))

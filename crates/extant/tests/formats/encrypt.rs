@@ -74,7 +74,7 @@ fn by_kernel(dir: &Path, below: &Path, shown: &mut BTreeMap<Vec<u8>, (u64, u64, 
 }
 
 fn by_us(fs: &Filesystem, dir: &Path, shown: &mut BTreeMap<Vec<u8>, (u64, u64, Vec<u8>)>) {
-    for entry in fs.read_dir(dir).expect("a directory") {
+    for entry in fs.dir(dir).and_then(|dir| dir.entries()).expect("a directory") {
         let path = dir.join(std::ffi::OsStr::from_bytes(&entry.name));
         let metadata = fs.symlink_metadata(&path).expect("found by its name");
         let target = fs.read_link(&path).unwrap_or_default();
@@ -83,7 +83,7 @@ fn by_us(fs: &Filesystem, dir: &Path, shown: &mut BTreeMap<Vec<u8>, (u64, u64, V
         match metadata.file_type {
             FileType::Directory => by_us(fs, &path, shown),
             FileType::Regular => {
-                let read = fs.read(&path);
+                let read = fs.read(&path).map_err(Error::into_cause);
                 assert!(matches!(read, Err(Error::NoKey)), "{}: {read:?}", path.display());
             }
             _ => {}
@@ -111,7 +111,7 @@ fn what_is_encrypted_is_shown_as_the_kernel_shows_it_without_the_key() {
         assert_eq!(shown, expected, "{what}");
         assert_eq!(shown.len(), 2 * LENS.len() + 2 + more);
         for name in ["sub", "n", "AAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"] {
-            let found = fs.symlink_metadata(Path::new("/enc").join(name));
+            let found = fs.symlink_metadata(Path::new("/enc").join(name)).map_err(Error::into_cause);
             assert!(matches!(found, Err(Error::NotFound)), "{what}: {name}");
         }
         assert_eq!(fs.read("/plain").expect(&what), b"plain");

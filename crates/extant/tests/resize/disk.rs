@@ -151,7 +151,7 @@ pub fn contents(fs: &Filesystem) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     let mut folders = vec![String::new()];
     while let Some(folder) = folders.pop() {
-        for entry in fs.read_dir(format!("{folder}/")).expect("a directory") {
+        for entry in fs.dir(format!("{folder}/")).and_then(|dir| dir.entries()).expect("a directory") {
             let path = format!("{folder}/{}", String::from_utf8_lossy(&entry.name));
             if path.ends_with("/.") || path.ends_with("/..") {
                 continue;

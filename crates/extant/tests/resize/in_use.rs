@@ -36,7 +36,7 @@ fn work(fs: &Filesystem, thread: u64, stop: &AtomicBool) -> BTreeMap<String, Vec
             continue;
         }
         let bytes = vec![random.below(255) as u8 + 1; random.below(60_000) as usize];
-        match fs.write(&path, &bytes) {
+        match fs.write(&path, &bytes).map_err(Error::into_cause) {
             Ok(()) => drop(files.insert(path.clone(), bytes)),
             Err(Error::NoSpace) => {
                 is_full = true;

@@ -83,7 +83,7 @@ pub fn census(fs: &Filesystem) -> extant::Result<Census> {
     let mut found = Vec::new();
     let mut folders = vec![String::new()];
     while let Some(folder) = folders.pop() {
-        for entry in fs.read_dir(format!("{folder}/"))? {
+        for entry in fs.dir(format!("{folder}/")).and_then(|dir| dir.entries())? {
             let path = format!("{folder}/{}", String::from_utf8_lossy(&entry.name));
             if path.ends_with("/.") || path.ends_with("/..") {
                 continue;

@@ -21,7 +21,7 @@ fn fill_blocks(fs: &Filesystem, directory: &str, random: &mut Random) -> u64 {
     loop {
         let count = 1 + random.below(most) as usize;
         let bytes = random.bytes(count);
-        match fs.write(format!("{directory}/{made}"), &bytes) {
+        match fs.write(format!("{directory}/{made}"), &bytes).map_err(Error::into_cause) {
             Ok(()) => made += 1,
             Err(Error::NoSpace) => {
                 refused += 1;
@@ -40,7 +40,7 @@ fn fill_blocks(fs: &Filesystem, directory: &str, random: &mut Random) -> u64 {
 /// Makes empty files until there is no inode.
 fn fill_inodes(fs: &Filesystem, directory: &str) -> u64 {
     for made in 0.. {
-        match fs.write(format!("{directory}/{made}"), b"") {
+        match fs.write(format!("{directory}/{made}"), b"").map_err(Error::into_cause) {
             Ok(()) => {}
             Err(Error::NoInodes) => return 1,
             Err(error) => panic!("{error}"),

@@ -42,7 +42,7 @@ impl Worker<'_> {
         self.fs.create_dir(format!("/{}", self.number)).expect("a directory");
         while Instant::now() < until {
             self.counts.steps.fetch_add(1, Ordering::Relaxed);
-            match self.step() {
+            match self.step().map_err(Error::into_cause) {
                 Ok(()) => {}
                 Err(Error::NoSpace) => {
                     self.counts.no_space.fetch_add(1, Ordering::Relaxed);
@@ -242,7 +242,7 @@ fn round(seed: u64, time: Duration) -> Counts {
     for (path, content) in contents.iter().flatten() {
         assert!(fs.read(path).expect("a file") == *content, "seed {seed}: {path} holds something else");
     }
-    for directory in fs.read_dir("/").expect("the root") {
+    for directory in fs.dir("/").and_then(|dir| dir.entries()).expect("the root") {
         if directory.name != b"lost+found" {
             fs.remove_dir_all(format!("/{}", String::from_utf8_lossy(&directory.name))).expect("room");
         }

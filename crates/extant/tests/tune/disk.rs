@@ -56,7 +56,7 @@ pub fn tree(fs: &Filesystem) -> Tree {
     let mut tree = Tree::new();
     let mut dirs = vec![String::new()];
     while let Some(dir) = dirs.pop() {
-        for entry in fs.read_dir(format!("{dir}/")).expect("readdir") {
+        for entry in fs.dir(format!("{dir}/")).and_then(|dir| dir.entries()).expect("readdir") {
             let path = format!("{dir}/{}", String::from_utf8_lossy(&entry.name));
             assert_ne!(entry.inode, InodeNumber(0));
             if fs.metadata(&path).expect("stat").file_type == FileType::Directory {

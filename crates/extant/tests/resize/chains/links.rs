@@ -51,7 +51,7 @@ pub fn lengthen(image: &Image, bytes: u64) {
 
 /// A refusal is none of a fault.
 fn done<T>(result: extant::Result<T>) -> Result<Option<String>, String> {
-    match result {
+    match result.map_err(Error::into_cause) {
         Ok(_) => Ok(None),
         Err(
             error @ (Error::Unsupported(_) | Error::NoSpace | Error::NoInodes | Error::OutOfRange { .. }),

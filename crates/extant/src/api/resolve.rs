@@ -1,0 +1,122 @@
+//! From a path to an inode, inside the disk.
+//!
+//! Symbolic links are followed within the disk, absolute ones from its root; nothing leads to the host.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use extant_ondisk::{FileType, InodeNumber};
+
+use super::filesystem::Filesystem;
+use crate::error::{Error, Result};
+use crate::incore::inode_cache::InodeRef;
+use crate::namespace::AccessMask;
+
+/// The symbolic links that a path may lead through (`MAXSYMLINKS` of Linux).
+pub const SYMLINKS_MAX: u32 = 40;
+
+/// `PATH_MAX` of Linux, with room for the targets of links.
+const PENDING_BYTES_MAX: usize = 64 << 10;
+
+/// A step on the way from the root to an inode.
+enum Step<'n> {
+    /// Back to the root, by a symbolic link.
+    Root,
+    /// To the entry of this name, which is no symbolic link that is followed.
+    Into(&'n [u8]),
+}
+
+impl Filesystem {
+    /// The inode at `path`. The last component is followed if it is a symbolic link and `follow` says so.
+    pub(super) fn resolve(&self, path: &Path, follow: bool) -> Result<InodeRef> {
+        self.resolve_tracing(path.as_os_str().as_bytes(), follow, &mut |_| {})
+    }
+
+    /// The path of what is at `path`, from the root, through no symbolic link, `.` or `..`.
+    pub(super) fn resolve_names(&self, path: &Path) -> Result<PathBuf> {
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        self.resolve_tracing(path.as_os_str().as_bytes(), true, &mut |step| match step {
+            Step::Root => names.clear(),
+            // Above the root is the root.
+            Step::Into(b"..") => drop(names.pop()),
+            Step::Into(name) => names.push(name.to_vec()),
+        })?;
+        let mut bytes = vec![b'/'];
+        bytes.extend(names.join(&b'/'));
+        Ok(OsString::from_vec(bytes).into())
+    }
+
+    /// The directory that holds the last component of `path`, and that component.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there is no last component or it is `.` or `..`.
+    pub(super) fn resolve_parent<'p>(&self, path: &'p Path) -> Result<(InodeRef, &'p [u8])> {
+        let bytes = path.as_os_str().as_bytes();
+        let end = bytes.iter().rposition(|b| *b != b'/').map_or(0, |last| last + 1);
+        let bytes = &bytes[..end];
+        let start = bytes.iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
+        let (parent, name) = bytes.split_at(start);
+        if matches!(name, b"" | b"." | b"..") {
+            return Err(Error::InvalidArgument("the path has no last name"));
+        }
+        let parent = self.resolve_tracing(parent, true, &mut |_| {})?;
+        if !parent.is_directory() {
+            return Err(Error::NotADirectory);
+        }
+        Ok((parent, name))
+    }
+
+    fn resolve_tracing(
+        &self,
+        path: &[u8],
+        follow: bool,
+        trace: &mut dyn FnMut(Step<'_>),
+    ) -> Result<InodeRef> {
+        let mut here = self.volume().inode(InodeNumber::ROOT)?;
+        // Components still to go, the next one last.
+        let mut pending: Vec<Vec<u8>> = Vec::new();
+        push_components(&mut pending, path)?;
+        let mut links = 0;
+        let must_be_directory = path.ends_with(b"/");
+        while let Some(name) = pending.pop() {
+            if !here.is_directory() {
+                return Err(Error::NotADirectory);
+            }
+            self.check_access(&here, AccessMask::EXECUTE)?;
+            if name == b"." {
+                continue;
+            }
+            let next = self.volume().lookup(&here, &name)?;
+            let last = pending.is_empty();
+            if next.file_type() == FileType::Symlink && (!last || follow || must_be_directory) {
+                links += 1;
+                if links > SYMLINKS_MAX {
+                    return Err(Error::Loop);
+                }
+                let target = self.volume().read_link(&next)?;
+                if target.starts_with(b"/") {
+                    trace(Step::Root);
+                    here = self.volume().inode(InodeNumber::ROOT)?;
+                }
+                push_components(&mut pending, &target)?;
+                continue;
+            }
+            trace(Step::Into(&name));
+            here = next;
+        }
+        if must_be_directory && !here.is_directory() {
+            return Err(Error::NotADirectory);
+        }
+        Ok(here)
+    }
+}
+
+fn push_components(pending: &mut Vec<Vec<u8>>, path: &[u8]) -> Result<()> {
+    let held: usize = pending.iter().map(Vec::len).sum();
+    if held + path.len() > PENDING_BYTES_MAX {
+        return Err(Error::NameTooLong);
+    }
+    pending.extend(path.split(|b| *b == b'/').rev().filter(|name| !name.is_empty()).map(<[u8]>::to_vec));
+    Ok(())
+}
