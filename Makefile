@@ -12,11 +12,11 @@ TEST_TOOLS := $(BUILD_TOOLS) c++:g++ pkg-config:pkgconf mke2fs:e2fsprogs setfatt
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test install-capi test-capi test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-contexts fuzz mutations fuzz-structures test-exchange test-layers test-labels test-images test-boot soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
+.PHONY: all build test test-package install-capi test-capi test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-contexts fuzz mutations fuzz-structures test-exchange test-layers test-labels test-images test-boot soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
 all: build
 
 setup-build:
-	@command -v $(CARGO) >/dev/null || { echo "cargo is missing: install Rust 1.95 or later (rustup.rs, or the package rustc)" >&2; exit 1; }
+	@command -v $(CARGO) >/dev/null || { echo "cargo is missing: install Rust 1.88 or later (rustup.rs, or the package rustc)" >&2; exit 1; }
 	@scripts/setup $(BUILD_TOOLS)
 
 setup-test: setup-build
@@ -158,6 +158,11 @@ test-capi: setup-test build
 	@scripts/setup valgrind:valgrind
 	$(CARGO) test --locked -p extant-capi -- --include-ignored
 	RUN_BY="make test-capi" TIMEOUT=3600 scripts/run-guides target/release/extant docs/guides/use-from-c.md
+
+# The crates as packages, and the examples of the library's front page and guide against them alone, in a project of its own; 2 minutes.
+# Its dependencies must be fetched, as after any build.
+test-package: setup-build
+	scripts/test-package
 
 lint:
 	$(CARGO) fmt --all --check

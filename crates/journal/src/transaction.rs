@@ -105,7 +105,9 @@ impl State {
     /// Forgets the oldest transactions of which all copies are checkpointed, superseded or revoked.
     pub fn pop_checkpointed(&mut self) -> Tail {
         let mut freed = 0;
-        while let Some(done) = self.logged.pop_front_if(|oldest| oldest.checkpoint_refs == 0) {
+        while self.logged.front().is_some_and(|oldest| oldest.checkpoint_refs == 0)
+            && let Some(done) = self.logged.pop_front()
+        {
             freed += done.len;
         }
         match self.logged.front() {

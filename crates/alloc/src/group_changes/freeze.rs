@@ -85,7 +85,12 @@ impl GroupChanges {
     pub fn committed(&self, tid: TransactionId) {
         self.set_durable(tid);
         loop {
-            let oldest = self.freed.lock().pop_front_if(|freed| !freed.tid.is_after(tid));
+            let mut freed = self.freed.lock();
+            if freed.front().is_none_or(|oldest| oldest.tid.is_after(tid)) {
+                break;
+            }
+            let oldest = freed.pop_front();
+            drop(freed);
             let Some(Freed { groups, .. }) = oldest else { break };
             groups.iter().for_each(|(number, runs)| self.release_group(*number, runs));
         }

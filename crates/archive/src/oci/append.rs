@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use extant::Timestamp;
 use oci_spec::image::{Digest, MediaType};
+use rustix::fs::{FlockOperation, flock};
 use serde_json::{Map, Value, json};
 use tempfile::NamedTempFile;
 
@@ -266,7 +267,9 @@ impl Layout {
     /// Gives the name to the image of `descriptor` only.
     fn replace_index(&self, name: &str, descriptor: Value) -> Result<()> {
         let directory = File::open(&self.root).map_err(Error::host(&self.root))?;
-        directory.lock().map_err(Error::host(&self.root))?;
+        flock(&directory, FlockOperation::LockExclusive)
+            .map_err(io::Error::from)
+            .map_err(Error::host(&self.root))?;
         let mut index = self.index()?;
         if index["manifests"].is_null() {
             index["manifests"] = json!([]);

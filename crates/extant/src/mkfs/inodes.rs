@@ -80,12 +80,14 @@ impl<'a> Contents<'a> {
             InodeNumber::JOURNAL if files.journal.is_some() => self.regular(files.journal.as_ref()),
             LOST_FOUND => self.file(&files.lost_found, FileType::Directory.mode_bits() | 0o700, 2, (0, 0)),
             _ if Some(ino) == orphan_inode(files) => self.regular(files.orphans.as_ref()),
-            _ if let Some(file) = files.quotas.iter().find(|file| file.inode == ino) => {
-                let mut inode = self.regular(Some(&file.map))?;
-                inode.set_flags(inode.flags() | InodeFlags::IMMUTABLE);
-                Ok(inode)
-            }
-            _ => Ok(RawInode::new(self.layout.geometry.inode_size, 0)?),
+            _ => match files.quotas.iter().find(|file| file.inode == ino) {
+                Some(file) => {
+                    let mut inode = self.regular(Some(&file.map))?;
+                    inode.set_flags(inode.flags() | InodeFlags::IMMUTABLE);
+                    Ok(inode)
+                }
+                None => Ok(RawInode::new(self.layout.geometry.inode_size, 0)?),
+            },
         }
     }
 

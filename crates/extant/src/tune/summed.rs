@@ -78,7 +78,8 @@ impl<'v> Collector<'v> {
         })?;
         self.summed.blocks = collected.into_iter().flat_map(|part| part.blocks).collect();
         self.summed.blocks.sort_unstable_by_key(|(block, _)| *block);
-        if let Some([(block, kind), _]) = self.summed.blocks.array_windows().find(|[left, right]| {
+        let mut neighbours = self.summed.blocks.iter().zip(self.summed.blocks.iter().skip(1));
+        if let Some(((block, kind), _)) = neighbours.find(|(left, right)| {
             // Inodes share blocks of attributes.
             left.0 == right.0 && (left.1 != right.1 || left.1 != BufferKind::Xattr)
         }) {

@@ -87,11 +87,14 @@ impl Slots {
         let given = |chunk: usize| self.given[chunk].load(Ordering::Relaxed);
         let age = |since: usize| now.wrapping_sub(since);
         let mut own = hand.chunks.lock();
-        while own.pop_front_if(|(chunk, since)| given(*chunk) != *since).is_some() {}
-        let is_old = |(_, since): &mut (usize, usize)| {
+        while own.front().is_some_and(|(chunk, since)| given(*chunk) != *since) {
+            own.pop_front();
+        }
+        let is_old = |(_, since): &(usize, usize)| {
             now >= self.chunks.len() && age(*since) >= age(given(other)) / 5 * 4
         };
-        let chunk = own.pop_front_if(is_old).map_or(other, |(chunk, _)| chunk);
+        let oldest = if own.front().is_some_and(is_old) { own.pop_front() } else { None };
+        let chunk = oldest.map_or(other, |(chunk, _)| chunk);
         own.push_back((chunk, now));
         self.given[chunk].store(now, Ordering::Relaxed);
         chunk
