@@ -131,6 +131,15 @@ impl Random {
         z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
         (z ^ z >> 31) % limit.max(1)
     }
+
+    /// Whether something survives a crash: everything, nothing, or what chance decides.
+    pub fn survives(&mut self, survival: u64) -> bool {
+        match survival {
+            0 => true,
+            1 => false,
+            _ => self.below(2) == 0,
+        }
+    }
 }
 
 /// Fills a disk with directories, files, links and attributes.

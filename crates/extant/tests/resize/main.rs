@@ -1,4 +1,4 @@
-//! Growing and shrinking: the layouts that result, judged by e2fsprogs and the kernel; crashes and failing devices on the way.
+//! Growing, shrinking and trimming: the layouts that result, judged by e2fsprogs and the kernel; crashes and failing devices on the way.
 //!
 //! Tests that need mke2fs, e2fsck or loop devices say so where there are none.
 
@@ -14,3 +14,4 @@ mod shrink;
 mod shrink_crash;
 mod shrink_faults;
 mod tree;
+mod trim;
