@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) c++:g++ pkg-config:pkgconf mke2fs:e2fsprogs setfatt
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test install-capi test-capi test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-contexts fuzz mutations fuzz-structures test-exchange test-layers test-labels test-images test-boot soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
+.PHONY: all build test install-capi test-capi test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-online-growth test-contexts fuzz mutations fuzz-structures test-exchange test-layers test-labels test-images test-boot soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -141,8 +141,14 @@ test-boot: setup-test build
 # refuse the same steps in all three. The kernel is one of Debian in a guest, downloaded into DIR; needs root, /dev/fuse and 20 minutes.
 test-quota: setup-test build
 	@scripts/setup qemu-system-x86_64:qemu-system-x86 busybox:busybox-static
-	EXTANT_QUOTA_KERNEL=$$(scripts/guest-kernel $(DIR)) EXTANT_QUOTA_STEPS=$${EXTANT_QUOTA_STEPS:-100000} \
+	EXTANT_GUEST_KERNEL=$$(scripts/guest-kernel $(DIR)) EXTANT_QUOTA_STEPS=$${EXTANT_QUOTA_STEPS:-100000} \
 	$(CARGO) test --locked -p extant-cli --test mount quotas:: -- --nocapture --test-threads 1
+
+# 13 disks that Extant grew and shrank grow further while a kernel has them mounted, and the other way round, up to 6 TiB. The kernel is one
+# of Debian in a guest, downloaded into DIR; 3 minutes.
+test-online-growth: setup-test
+	@scripts/setup qemu-system-x86_64:qemu-system-x86 busybox:busybox-static
+	EXTANT_GUEST_KERNEL=$$(scripts/guest-kernel $(DIR)) $(CARGO) test --locked -p extant --test resize online:: -- --nocapture
 
 # Writers on a mount whose server is killed 20 times; needs root, /dev/fuse and half an hour.
 soak: setup-test build

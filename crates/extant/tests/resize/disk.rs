@@ -8,6 +8,7 @@ use std::process::Command;
 use extant::{FileType, Filesystem, Grown, Mount};
 use extant_block::{BlockDevice, DeviceAccess, FileDevice, MemoryDevice};
 use extant_rt::Arc;
+use extant_testing::is_zero;
 
 pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
@@ -61,7 +62,7 @@ impl Image {
             if len == 0 {
                 return device;
             }
-            if piece[..len].iter().any(|byte| *byte != 0) {
+            if !is_zero(&piece[..len]) {
                 device.write_at(at, &piece[..len]).expect("write");
             }
             at += len as u64;
@@ -76,7 +77,7 @@ impl Image {
         for at in (0..device.size()).step_by(piece.len()) {
             let len = (device.size() - at).min(piece.len() as u64) as usize;
             device.read_at(at, &mut piece[..len]).expect("read");
-            if piece[..len].iter().any(|byte| *byte != 0) {
+            if !is_zero(&piece[..len]) {
                 file.write_all_at(&piece[..len], at).expect("write");
             }
         }

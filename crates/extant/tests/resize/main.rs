@@ -9,6 +9,7 @@ mod failures;
 mod grow;
 mod grow_faults;
 mod in_use;
+mod online;
 mod order;
 mod shrink;
 mod shrink_crash;

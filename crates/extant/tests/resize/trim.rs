@@ -8,6 +8,7 @@ use extant::{Filesystem, Mount};
 use extant_block::{BlockDevice, Event, Log, MemoryDevice, Mutation, Recorder, Tearing};
 use extant_ondisk::{Geometry, GroupDescriptor, GroupFlags, GroupNumber, Superblock};
 use extant_rt::Arc;
+use extant_testing::is_zero;
 
 use crate::disk::{Image, MIB, Plan, Random, text};
 use crate::order::{self, BLOCK_BYTES, Requests};
@@ -218,7 +219,7 @@ fn tables_are_as_said(device: &MemoryDevice, is_all: bool) -> Result<(), String>
     for (group, (start, end, is_zeroed)) in unused_tables(device).into_iter().enumerate() {
         let mut bytes = vec![0; (end - start) as usize];
         device.read_at(start, &mut bytes).map_err(|e| e.to_string())?;
-        if is_zeroed && bytes.iter().any(|byte| *byte != 0) {
+        if is_zeroed && !is_zero(&bytes) {
             return Err(format!("group {group} says that its table is zeroed"));
         }
         if is_all && !is_zeroed {
