@@ -59,11 +59,11 @@ impl MemoryDevice {
     /// As the other's `read_at`.
     pub fn copy_of(device: &(impl BlockDevice + ?Sized)) -> io::Result<Self> {
         let copy = Self::new(device.size());
-        let mut buf = vec![0; CHUNK_BYTES as usize];
+        let (mut buf, zeroes) = (vec![0; CHUNK_BYTES as usize], vec![0; CHUNK_BYTES as usize]);
         for piece in pieces(0, copy.bytes) {
             let (offset, buf) = (piece.chunk * CHUNK_BYTES, &mut buf[..piece.len]);
             device.read_at(offset, buf)?;
-            if buf.iter().any(|byte| *byte != 0) {
+            if *buf != zeroes[..piece.len] {
                 copy.write_at(offset, buf)?;
             }
         }

@@ -1,8 +1,12 @@
-//! What the tests of several crates share: the end of a mount.
+//! What the tests of several crates share: the end of a mount, a kernel in a guest, and what is zero.
 //!
 //! Tests of one program run beside each other, and each starts programs. Between the fork and the exec of one, the child has all files open
 //! that this process has open, also those on another test's mount: for that moment the mount is busy.
 #![forbid(unsafe_code)]
+
+mod guest;
+
+pub use guest::{Guest, Setup};
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -25,6 +29,13 @@ pub fn run_while_busy(command: &mut Command) -> Output {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Whether all bytes are zero. Compares whole pages: without optimisation a loop over the bytes of an image takes longer than e2fsck.
+#[must_use]
+pub fn is_zero(bytes: &[u8]) -> bool {
+    static ZEROES: [u8; 4096] = [0; 4096];
+    bytes.chunks(ZEROES.len()).all(|page| *page == ZEROES[..page.len()])
 }
 
 /// Unmounts what the kernel has mounted.

@@ -1,7 +1,7 @@
 //! Quotas: the library, a mount and the kernel count the same and refuse the same steps.
 //!
 //! The three work on one disk in turn, and leave it as a crash does now and then. After each turn e2fsck, which counts usage itself, and a
-//! count of all that names lead to must agree with what the quota files say. The kernel's side is a [`guest`]. `EXTANT_QUOTA_STEPS` says how
+//! count of all that names lead to must agree with what the quota files say. The kernel's side is a [guest](extant_testing::Guest). `EXTANT_QUOTA_STEPS` says how
 //! many steps in all; `make test-quota` takes 100,000.
 
 mod guest;
@@ -13,9 +13,9 @@ use std::path::Path;
 use std::process::Command;
 
 use extant::{Filesystem, Mount, Quota, QuotaType, SetQuota};
+use extant_testing::Guest;
 
 use crate::common::{Disk, Random, assert_clean, can_mount, is_root, path, seed};
-use guest::Guest;
 use ours::Worker;
 
 const LIMITS: &str = "usrquota,grpquota,prjquota,allow_other";
@@ -171,7 +171,7 @@ fn usage_is_right_after_turns_of_the_library_a_mount_and_the_kernel() {
     let steps_max: u64 = steps_max.unwrap_or(4000);
     let Some(mut disk) = disk(if seed().is_multiple_of(2) { 1024 } else { 4096 }) else { return };
     let mut random = Random(seed());
-    let guest = Guest::find();
+    let guest = guest::find();
     let (mut worked, mut crashes, mut turns) = ([0_usize; 3], 0, 0);
     let mut done = 0;
     while done < steps_max {
@@ -201,7 +201,7 @@ fn usage_is_right_after_turns_of_the_library_a_mount_and_the_kernel() {
                 steps.push("sync".to_owned());
                 steps.extend((0..3).map(|of| format!("quotas {of}")));
                 steps.extend(crash.then(|| "crash".to_owned()));
-                guest.work(&disk.image, &steps)
+                guest::work(guest, &disk.image, &steps)
             }
             _ => {
                 let fs = open(&disk.image, [0, 16 << 20, 64 << 10][random.below(3) as usize]);
@@ -350,7 +350,7 @@ fn work_on_each(disk: &mut Disk, guest: Option<&Guest>, steps: &[String]) -> Vec
     }
     if let Some(guest) = guest {
         fs::copy(&base, &disk.image).expect("copy");
-        let results = guest.work(&disk.image, steps);
+        let results = guest::work(guest, &disk.image, steps);
         assert_counted(&disk.image, "the kernel");
         outcomes.push(("the kernel".to_owned(), results));
     }
@@ -383,7 +383,7 @@ fn assert_same(steps: &[String], outcomes: &[(String, Vec<String>)]) {
 
 #[test]
 fn limits_refuse_the_same_steps_in_the_library_on_a_mount_and_in_the_kernel() {
-    let guest = Guest::find();
+    let guest = guest::find();
     // Fixed: the three place blocks at other places, which matters to few sequences.
     let seed = std::env::var("EXTANT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     println!("EXTANT_SEED={seed}");
@@ -421,7 +421,7 @@ fn limits_refuse_the_same_steps_in_the_library_on_a_mount_and_in_the_kernel() {
 
 #[test]
 fn soft_limits_hold_after_their_grace_time_alike() {
-    let guest = Guest::find();
+    let guest = guest::find();
     let Some(mut disk) = disk(4096) else { return };
     set_limits(&disk.image, 1);
     let mut steps = homes();

@@ -3,7 +3,7 @@
 //! Invariant: what is discarded is free in the last durable transaction too, so that no crash brings back a use of it. The
 //! allocator holds no other free blocks: freed blocks come to it when the transaction that freed them is durable.
 //!
-//! Source: `ext4_trim_fs`. Tests: `tests/trim.rs`.
+//! Source: `ext4_trim_fs`. Tests: `tests/trim.rs`; `tests/resize/trim.rs` crashes between requests.
 
 use std::io::ErrorKind;
 use std::ops::Range;

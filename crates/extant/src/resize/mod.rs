@@ -14,7 +14,7 @@
 //! Where the log is too small for one transaction, or the descriptors have to go elsewhere ([`size`]), several steps follow one
 //! another, each of which leaves a file system that is whole.
 //!
-//! Leaves out: making it smaller ([`shrink`]); disks whose blocks are allocated in clusters (refused by mounting).
+//! Leaves out: making it smaller ([`shrink`]); disks whose blocks are allocated in clusters (refused).
 //!
 //! Invariant: blocks inside the file system as it was are written by the transaction only, but for copies of the superblock and the
 //! descriptors.

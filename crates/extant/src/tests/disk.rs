@@ -7,6 +7,7 @@ use std::process::Command;
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::InodeNumber;
 use extant_rt::Arc;
+use extant_testing::is_zero;
 
 use crate::mount::Options;
 use crate::mount::Volume;
@@ -97,7 +98,7 @@ pub(crate) fn load(image: &Path) -> MemoryDevice {
     let bytes = fs::read(image).unwrap();
     let device = MemoryDevice::new(bytes.len() as u64);
     for (index, chunk) in bytes.chunks(1 << 16).enumerate() {
-        if chunk.iter().any(|byte| *byte != 0) {
+        if !is_zero(chunk) {
             device.write_at((index as u64) << 16, chunk).unwrap();
         }
     }

@@ -1,7 +1,7 @@
 //! Whether anything on a disk needs a feature that is to be turned off.
 //!
 //! Source: the flags and counts by which Linux sets these features (`ext4_update_dynamic_rev`, `ext4_inode_blocks_set`,
-//! `ext4_inc_count`, `ext4_dx_add_entry`). Tests: `tests/tune/features.rs`.
+//! `ext4_inc_count`, `ext4_dx_add_entry`). Tests: `tests/tune/staged.rs`.
 
 use extant_block::BlockDevice;
 use extant_ondisk::htree::RootInfo;

@@ -13,7 +13,7 @@
 //!
 //! Memory: the blocks that change. Leaves out: whether anybody else writes to the disk meanwhile.
 //!
-//! Tests: `tests/tune/crash.rs` crashes after every request; `tests/tune/mutations.rs` leaves out flushes and rules.
+//! Tests: `tests/tune/staged.rs` crashes after every request, and leaves out flushes and rules.
 
 use extant_block::{BlockDevice, Overlay};
 use extant_journal::{FinalBlock, LogMap};

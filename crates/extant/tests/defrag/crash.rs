@@ -4,7 +4,7 @@ use std::env;
 use std::io::ErrorKind;
 
 use extant::{DefragOptions, Defragmented, Filesystem, Mount};
-use extant_block::{BlockDevice, FaultDevice, MemoryDevice, Mutation, Operation, Recorder, Tearing};
+use extant_block::{BlockDevice, FaultDevice, Log, MemoryDevice, Mutation, Operation, Recorder, Tearing};
 use extant_rt::Arc;
 
 use crate::age::{Ageing, age};
@@ -51,6 +51,46 @@ fn aged(image: &Image) -> (MemoryDevice, Census) {
     (device.snapshot(), tree)
 }
 
+/// A run of defragmenting.
+struct Recorded {
+    image: Image,
+    tree: Census,
+    log: Log,
+    /// The first request of it.
+    from: usize,
+}
+
+/// Records one case; nothing without mke2fs.
+fn record(case: usize, fault: Fault) -> Option<Recorded> {
+    let image = Image::made(BYTES, CASES[case])?;
+    let (start, tree) = aged(&image);
+    let blocks = crate::disk::run("debugfs", &["-R", "blocks <8>", text(&image.path)]).expect("debugfs");
+    let journal = blocks.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let faulty = FaultyDevice::new(Recorder::over(start), fault, 1024, journal);
+    let fs = mount(faulty.clone(), false).expect("mount");
+    change_nodes(&fs, &tree);
+    let (tree, from) = (self::tree(&fs), faulty.recorder.event_count());
+    faulty.arm();
+    let done = defrag(&fs).expect("defragment");
+    fs.unmount().expect("unmount");
+    assert!(done.files > 4 && done.directories > 0 && done.joined_runs > 10, "{done:?}");
+    Some(Recorded { image, tree, log: faulty.recorder.log(), from })
+}
+
+/// Changes nodes of maps and blocks of directories, so that the log has blocks that are freed.
+fn change_nodes(fs: &Filesystem, tree: &Census) {
+    for (path, told, content) in tree {
+        if told.starts_with("Regular") && content.len() > 20_000 {
+            let file = fs.options().write(true).open(path).expect("the file");
+            file.write_at(b"more", content.len() as u64 + 3000).expect("write");
+        }
+        if told.starts_with("Directory") {
+            fs.write(format!("{path}/new"), b"").expect("a file");
+        }
+    }
+    fs.sync().expect("sync");
+}
+
 #[derive(Default)]
 struct Explorer {
     images: usize,
@@ -61,16 +101,7 @@ struct Explorer {
 impl Explorer {
     /// Explores the crashes of one case; stops at the first bad image.
     fn explore(&mut self, case: usize, fault: Fault, images: u64) {
-        let Some(image) = Image::made(BYTES, CASES[case]) else { return };
-        let (start, tree) = aged(&image);
-        let blocks = crate::disk::run("debugfs", &["-R", "blocks <8>", text(&image.path)]).expect("debugfs");
-        let journal = blocks.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        let faulty = FaultyDevice::new(Recorder::over(start), fault, 1024, journal);
-        faulty.arm();
-        let device: Arc<dyn BlockDevice> = faulty.clone();
-        let done = run(&device).expect("defragment");
-        assert!(done.files > 4 && done.directories > 0 && done.joined_runs > 10, "{done:?}");
-        let log = faulty.recorder.log();
+        let Some(Recorded { image, tree, log, from }) = record(case, fault) else { return };
         let requests = log.events().len();
         let mut random = Random(case as u64);
         let mut cursor = log.cursor();
@@ -78,7 +109,7 @@ impl Explorer {
         let step = (requests as u64 / images).max(1);
         let rounds = (images / requests as u64).max(1);
         println!("{:?}: {requests} requests", CASES[case]);
-        for events in (0..=requests).step_by(step as usize) {
+        for events in (from..=requests).step_by(step as usize) {
             cursor.advance_to(events).expect("advance");
             for round in 0..rounds {
                 let odds = if rounds < 3 { random.below(3) } else { round };
@@ -152,6 +183,18 @@ fn a_device_that_loses_the_order_of_writes_is_found_while_defragmenting() {
         println!("{fault:?}: {} images until {:?}", explorer.images, explorer.bad);
         assert!(!explorer.bad.is_empty(), "{fault:?} is not found in {} images", explorer.images);
     }
+}
+
+/// D3, on a disk whose log has no checksums.
+#[test]
+fn revokes_that_are_missing_are_found_while_defragmenting() {
+    if Image::made(BYTES, CASES[1]).is_none() {
+        return;
+    }
+    let mut explorer = Explorer::default();
+    explorer.explore(1, Fault::NoRevokes, 1000);
+    println!("{} images until {:?}", explorer.images, explorer.bad);
+    assert!(!explorer.bad.is_empty(), "not found in {} images", explorer.images);
 }
 
 #[test]

@@ -42,10 +42,22 @@ pub enum Done {
     Damaged(String),
 }
 
+/// Links that are refused on a disk whose space is allocated in clusters.
+const NOT_IN_CLUSTERS: &[&str] = &["grow", "shrink", "min", "defrag"];
+
 impl Chain {
+    /// Whether space is allocated in clusters (`bigalloc`).
+    pub fn has_clusters(&self) -> bool {
+        self.arguments.iter().any(|it| it.starts_with("-O") && it.contains("bigalloc"))
+    }
+
     /// Performs a link.
     fn link(&mut self, (name, perform): links::Link) -> Result<Done, String> {
-        let done = perform(self)?;
+        let done = if self.has_clusters() && NOT_IN_CLUSTERS.contains(&name) {
+            self.refused_link(perform)?
+        } else {
+            perform(self)?
+        };
         self.links += 1;
         if let Done::Damaged(_) = done {
             return Ok(done);
@@ -77,6 +89,25 @@ impl Chain {
         };
         self.tree = tree;
         other.map_or(Ok(done), Err)
+    }
+}
+
+impl Chain {
+    /// Performs a link that is refused by the name of the feature. Neither the size nor what is free changes.
+    fn refused_link(&mut self, perform: fn(&mut Self) -> Result<Done, String>) -> Result<Done, String> {
+        let state = |chain: &Self| {
+            let fs = extant::Mount::new().read_only(true).open(&chain.image.path).expect("mount");
+            let (it, superblock) = (fs.statistics(), fs.superblock());
+            let features = (superblock.compat(), superblock.incompat(), superblock.ro_compat());
+            (superblock.blocks_count(), features, it.free_blocks, it.free_inodes)
+        };
+        let before = state(self);
+        match perform(self)? {
+            Done::Refused(why) if !why.contains("bigalloc") => Err(format!("refused without a name: {why}")),
+            Done::Refused(why) if state(self) == before => Ok(Done::Refused(why)),
+            Done::Refused(why) => Err(format!("changed, but {why}")),
+            _ => Err("not refused".to_owned()),
+        }
     }
 }
 

@@ -97,16 +97,11 @@ impl Explorer {
         for events in from..=log.events().len() {
             cursor.advance_to(events).expect("advance");
             for survival in 0..2 + rounds {
-                let survives = |random: &mut Random| match survival {
-                    0 => true,
-                    1 => false,
-                    _ => random.below(2) == 0,
-                };
-                let is_whole = survives(&mut random);
+                let is_whole = random.survives(survival);
                 let cut = cursor
                     .crash_image(Tearing::Sectors, |part| match log.events()[part.event] {
                         Event::Write { offset: 0..2048, .. } if !has_copy(part.event) => is_whole,
-                        _ => survives(&mut random),
+                        _ => random.survives(survival),
                     })
                     .expect("an image");
                 self.images += 1;

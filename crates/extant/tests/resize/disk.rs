@@ -8,6 +8,7 @@ use std::process::Command;
 use extant::{FileType, Filesystem, Grown, Mount};
 use extant_block::{BlockDevice, DeviceAccess, FileDevice, MemoryDevice};
 use extant_rt::Arc;
+use extant_testing::is_zero;
 
 pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
@@ -61,7 +62,7 @@ impl Image {
             if len == 0 {
                 return device;
             }
-            if piece[..len].iter().any(|byte| *byte != 0) {
+            if !is_zero(&piece[..len]) {
                 device.write_at(at, &piece[..len]).expect("write");
             }
             at += len as u64;
@@ -76,7 +77,7 @@ impl Image {
         for at in (0..device.size()).step_by(piece.len()) {
             let len = (device.size() - at).min(piece.len() as u64) as usize;
             device.read_at(at, &mut piece[..len]).expect("read");
-            if piece[..len].iter().any(|byte| *byte != 0) {
+            if !is_zero(&piece[..len]) {
                 file.write_all_at(&piece[..len], at).expect("write");
             }
         }
@@ -130,6 +131,15 @@ impl Random {
         z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
         (z ^ z >> 31) % limit.max(1)
+    }
+
+    /// Whether something survives a crash: everything, nothing, or what chance decides.
+    pub fn survives(&mut self, survival: u64) -> bool {
+        match survival {
+            0 => true,
+            1 => false,
+            _ => self.below(2) == 0,
+        }
     }
 }
 

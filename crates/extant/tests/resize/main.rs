@@ -1,4 +1,4 @@
-//! Growing and shrinking: the layouts that result, judged by e2fsprogs and the kernel; crashes and failing devices on the way.
+//! Growing, shrinking and trimming: the layouts that result, judged by e2fsprogs and the kernel; crashes and failing devices on the way.
 //!
 //! Tests that need mke2fs, e2fsck or loop devices say so where there are none.
 
@@ -9,8 +9,10 @@ mod failures;
 mod grow;
 mod grow_faults;
 mod in_use;
+mod online;
 mod order;
 mod shrink;
 mod shrink_crash;
 mod shrink_faults;
 mod tree;
+mod trim;

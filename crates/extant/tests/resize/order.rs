@@ -113,6 +113,10 @@ impl Requests {
         matches!(self.events.get(at), Some(Event::WriteZeroes { .. }))
     }
 
+    pub fn is_discard(&self, at: usize) -> bool {
+        matches!(self.events.get(at), Some(Event::Discard { .. }))
+    }
+
     pub fn is_in_journal(&self, at: usize) -> bool {
         self.journal.contains(&(self.range(at).start / BLOCK_BYTES))
     }

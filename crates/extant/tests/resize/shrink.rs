@@ -1,6 +1,6 @@
 //! Disks of all layouts become smaller, and are clean and whole after each step.
 
-use extant::{Error, Mount, ShrinkTo, Shrunk};
+use extant::{Error, Mount, ShrinkTo, Shrunk, Tune};
 use extant_block::{BlockDevice, DeviceAccess, FileDevice};
 use extant_rt::Arc;
 
@@ -289,4 +289,36 @@ fn quota_files_move_and_count_on() {
     (1..200).for_each(|id| fs.remove_file(format!("/f{id}")).expect("the file"));
     fs.unmount().expect("unmount");
     image.assert_clean("written afterwards");
+}
+
+#[test]
+fn a_block_of_multiple_mount_protection_behind_the_new_end_is_refused_and_nothing_changes() {
+    // It lies behind the tables of all groups, most of which go.
+    let arguments = ["-b1024", "-N32768", "-Jsize=1", "-Ommp,^resize_inode"];
+    let Some(image) = Image::made(60 * MIB, &arguments) else { return };
+    let tune = |words: &str| {
+        let mut tune = Tune::new();
+        tune.features(words).expect("a feature");
+        let device = FileDevice::open(&image.path, DeviceAccess::read_write()).expect("the image");
+        tune.apply(Arc::new(device)).expect("tune");
+    };
+    let fs = image.mount();
+    small(&fs, 3);
+    let tree = census(&fs).expect("a census");
+    let size = ShrinkTo::Bytes(fs.superblock().s_mmp_block() * 1024);
+    fs.unmount().expect("unmount");
+    let before = std::fs::read(&image.path).expect("the image");
+    let refused = image.shrink(size);
+    let is_named = |why: &str| why.contains("multiple-mount protection") && why.contains("tune -O ^mmp");
+    assert!(matches!(&refused, Err(Error::Unsupported(why)) if is_named(why)), "{refused:?}");
+    assert!(std::fs::read(&image.path).expect("the image") == before, "it changed");
+    // As the refusal says.
+    tune("^mmp");
+    let shrunk = image.shrink(size).expect("shrink");
+    image.cut(&shrunk);
+    tune("mmp");
+    image.assert_clean("made smaller");
+    let fs = image.mount();
+    assert_eq!(difference(&tree, &census(&fs).expect("a census")), None);
+    fs.unmount().expect("unmount");
 }

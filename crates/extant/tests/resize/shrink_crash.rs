@@ -265,13 +265,7 @@ impl Explorer {
             cursor.advance_to(events).expect("advance");
             for survival in 0..rounds {
                 let odds = if rounds == 1 { random.below(3) } else { survival };
-                let cut = cursor
-                    .crash_image(Tearing::Sectors, |_| match odds {
-                        0 => true,
-                        1 => false,
-                        _ => random.below(2) == 0,
-                    })
-                    .expect("an image");
+                let cut = cursor.crash_image(Tearing::Sectors, |_| random.survives(odds)).expect("an image");
                 self.images += 1;
                 let is_judged = random.below(judged_of) == 0;
                 let is_again = is_judged || random.below(2 + 2 * rounds) == 0;

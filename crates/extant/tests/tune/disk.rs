@@ -10,6 +10,7 @@ use extant::mkfs::Mkfs;
 use extant::{FileType, Filesystem, InodeNumber, Mount, Tune, XattrMode};
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::{Structure, Superblock};
+use extant_testing::is_zero;
 
 /// The UUID that tests give.
 pub const UUID: [u8; 16] = [0x5A; 16];
@@ -142,7 +143,7 @@ impl ImageFile {
         let mut chunk = vec![0; 64 << 10];
         for at in (0..device.size()).step_by(chunk.len()) {
             device.read_at(at, &mut chunk).expect("read");
-            if chunk.iter().any(|byte| *byte != 0) {
+            if !is_zero(&chunk) {
                 file.write_all_at(&chunk, at).expect("write");
             }
         }
@@ -153,7 +154,7 @@ impl ImageFile {
         let bytes = std::fs::read(&self.0).expect("read");
         let device = MemoryDevice::new(bytes.len() as u64);
         for (at, chunk) in (0..).step_by(64 << 10).zip(bytes.chunks(64 << 10)) {
-            if chunk.iter().any(|byte| *byte != 0) {
+            if !is_zero(chunk) {
                 device.write_at(at, chunk).expect("write");
             }
         }

@@ -4,5 +4,6 @@
 mod changes;
 mod crash;
 mod disk;
+mod explore;
 mod kernel;
 mod staged;

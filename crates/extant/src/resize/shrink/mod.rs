@@ -30,7 +30,7 @@ use extant_rt::Arc;
 use self::log::Exchange;
 use self::relocate::Mover;
 use self::usage::Usage;
-use self::work::Work;
+use self::work::{Work, check_movable};
 use crate::error::{Error, Result};
 use crate::mount::{Mounted, Options, Volume};
 
@@ -123,7 +123,9 @@ pub(crate) fn shrink(
     // A size that is refused leaves no trace on the disk.
     let mut wanted = {
         let (volume, _) = Volume::mount(device.clone(), &Options { read_only: true, ..options.clone() })?;
-        wanted_blocks(&volume, &Usage::read(&volume)?, to)?.0
+        let wanted = wanted_blocks(&volume, &Usage::read(&volume)?, to)?.0;
+        check_movable(&volume, wanted)?;
+        wanted
     };
     // No step goes farther than what was found to be possible.
     let (mut attempts, mut least) = (0, 0);

@@ -35,7 +35,7 @@ impl Work {
     /// `Unsupported` for what cannot be moved; `Corrupt` for blocks in use that no inode has, or two have; `Io`.
     pub(super) fn find(volume: &Volume, usage: &Usage<'_>, geometry: &Geometry) -> Result<Self> {
         let end = geometry.blocks_count;
-        check_movable(volume, geometry)?;
+        check_movable(volume, end)?;
         let journal = InodeNumber(volume.superblock.lock().s_journal_inum());
         let mut work =
             Self { inodes: Vec::new(), renumbered: BTreeSet::new(), blocks: 0, moves_journal: false };
@@ -136,14 +136,13 @@ fn each_inode(volume: &Volume, act: &mut dyn FnMut(InodeNumber, &RawInode) -> Re
     Ok(())
 }
 
-/// Refuses what is not moved.
-fn check_movable(volume: &Volume, geometry: &Geometry) -> Result<()> {
+/// Refuses what is not moved, if the file system is to have so many blocks.
+pub(super) fn check_movable(volume: &Volume, blocks: u64) -> Result<()> {
     let superblock = volume.superblock.lock().clone();
-    if superblock.incompat().contains(IncompatFeatures::MMP)
-        && superblock.s_mmp_block() >= geometry.blocks_count
-    {
+    if superblock.incompat().contains(IncompatFeatures::MMP) && superblock.s_mmp_block() >= blocks {
         return Err(Error::Unsupported(
-            "making a disk smaller whose multiple-mount protection lies behind the new end",
+            "making a disk smaller whose multiple-mount protection lies behind the new end; \
+             `extant tune -O ^mmp`, and `-O mmp` after it, move it",
         ));
     }
     Ok(())

@@ -62,6 +62,14 @@ fn arguments(random: &mut Random) -> (Vec<String>, u64) {
     let has_quota = features.iter().any(|it| it.starts_with("quota"));
     features.push(one_of(if has_quota { &["ext_attr"] } else { &["ext_attr", "ext_attr", "ea_inode"] }));
     features.push(one_of(&["dir_index", "dir_index", "large_dir", "orphan_file"]));
+    let rare = ["metadata_csum_seed", "stable_inodes", "verity", "mmp", "^huge_file,^dir_nlink"];
+    if one_of(&["none", "none", "one"]) == "one" {
+        features.push(one_of(&rare));
+    }
+    if one_of(&["blocks", "blocks", "blocks", "blocks", "clusters"]) == "clusters" {
+        features.push("bigalloc".to_owned());
+        arguments.push(one_of(&["-C8192", "-C16384", "-C65536"]));
+    }
     if block == "1024" && one_of(&["all", "all", "few"]) == "few" {
         arguments.push(one_of(&["-g2048", "-g1024", "-g4096"]));
     }
