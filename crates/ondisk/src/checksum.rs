@@ -3,21 +3,12 @@
 //! Each structure's module adds its own methods to [`Checksums`]; on a disk without the feature all of
 //! them accept every checksum and change nothing.
 //!
-//! [`Reseed`] changes checksums to another seed without a look at what they sum.
-//!
 //! Source: kernel `ext4_chksum`, `ext4_group_desc_csum`.
 
 use crate::crcs::{crc16, crc32c};
-use crate::dirent;
 use crate::feature::RoCompatFeatures;
-use crate::orphan_file;
 use crate::superblock::Superblock;
 use crate::types::InodeNumber;
-
-/// The number and the generation of an inode, with which [`Checksums::inode_seed`] goes on.
-pub(crate) const INODE_SEED_BYTES: usize = 8;
-/// The number of a block that is summed.
-const PLACE_BYTES: usize = 8;
 
 /// Which checksums a disk carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,53 +74,5 @@ impl Checksums {
     #[must_use]
     pub fn inode_seed(&self, ino: InodeNumber, generation: u32) -> u32 {
         crc32c(self.seed, &(u64::from(generation) << 32 | u64::from(ino.0)).to_le_bytes())
-    }
-}
-
-/// The way of checksums from one seed to another.
-///
-/// CRC-32C is linear: what two sums of the same bytes differ by depends on their seeds and on the number of the bytes. So a right checksum
-/// becomes right under the other seed, and a wrong one stays wrong.
-#[derive(Clone, Copy, Debug)]
-pub struct Reseed {
-    seeds: u32,
-    /// The difference for an inode.
-    pub(crate) inode: u32,
-    /// That for a linear directory block or a leaf.
-    pub(crate) dir_block: u32,
-    /// That for an xattr block.
-    pub(crate) xattr_block: u32,
-    /// That for a block of the orphan file.
-    pub(crate) orphan_block: u32,
-}
-
-impl Reseed {
-    /// Between two seeds of a disk on which all metadata is summed under both; `None` for another disk.
-    #[must_use]
-    pub fn between(from: &Checksums, to: &Checksums, inode_size: u16, block_size: u32) -> Option<Self> {
-        if !from.has_metadata_checksums() || !to.has_metadata_checksums() {
-            return None;
-        }
-        let block = block_size as usize;
-        let mut reseed =
-            Self { seeds: from.seed ^ to.seed, inode: 0, dir_block: 0, xattr_block: 0, orphan_block: 0 };
-        reseed.inode = reseed.difference(INODE_SEED_BYTES + usize::from(inode_size));
-        reseed.dir_block = reseed.difference(INODE_SEED_BYTES + block.saturating_sub(dirent::TAIL_BYTES));
-        reseed.xattr_block = reseed.difference(PLACE_BYTES + block);
-        reseed.orphan_block = reseed
-            .difference(INODE_SEED_BYTES + PLACE_BYTES + 4 * orphan_file::entries_per_block(block_size));
-        Some(reseed)
-    }
-
-    /// What two sums of so many bytes differ by.
-    pub(crate) fn difference(&self, mut bytes: usize) -> u32 {
-        const ZEROES: &[u8] = &[0; 4096];
-        let mut sum = self.seeds;
-        while bytes > 0 {
-            let piece = bytes.min(ZEROES.len());
-            sum = crc32c(sum, ZEROES.get(..piece).unwrap_or_default());
-            bytes -= piece;
-        }
-        sum
     }
 }

@@ -17,7 +17,7 @@ mod search;
 
 pub use search::{Search, find, search};
 
-use crate::checksum::{Checksums, Reseed};
+use crate::checksum::Checksums;
 use crate::crcs::crc32c;
 use crate::dir_hash::NameHash;
 use crate::error::{Error, Result, Structure};
@@ -367,16 +367,6 @@ impl Checksums {
         if self.has_metadata_checksums() && has_tail(block) {
             let sum = self.dir_block(ino, generation, block);
             field::write(block, block.len() - 4, sum);
-        }
-    }
-}
-
-impl Reseed {
-    /// Changes the checksum of a linear directory block or a leaf, if it has one.
-    pub fn dir_block(&self, block: &mut [u8]) {
-        if has_tail(block) {
-            let at = block.len() - 4;
-            field::write(block, at, field::read::<u32>(block, at) ^ self.dir_block);
         }
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! Source: kernel `ext4_extents.h`, `__ext4_ext_check`, `ext4_ext_binsearch`, `ext4_extent_block_csum`.
 
-use crate::checksum::{Checksums, INODE_SEED_BYTES, Reseed};
+use crate::checksum::Checksums;
 use crate::crcs::crc32c;
 use crate::error::{Error, Result, Structure};
 use crate::field;
@@ -372,18 +372,8 @@ impl Checksums {
     }
 }
 
-impl Reseed {
-    /// Changes the checksum of a node in a block.
-    pub fn extent_block(&self, block: &mut [u8]) {
-        let at = tail_offset(block);
-        if let Some(sum) = field::get::<u32>(block, at) {
-            field::write(block, at, sum ^ self.difference(INODE_SEED_BYTES + at));
-        }
-    }
-}
-
 /// The tail is behind the last slot, used or not.
-fn tail_offset(block: &[u8]) -> usize {
+pub(crate) fn tail_offset(block: &[u8]) -> usize {
     ENTRY_SIZE + ENTRY_SIZE * usize::from(field::read::<u16>(block, EH_MAX))
 }
 

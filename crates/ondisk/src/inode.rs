@@ -10,7 +10,7 @@
 
 use smallvec::SmallVec;
 
-use crate::checksum::{Checksums, Reseed};
+use crate::checksum::Checksums;
 use crate::crcs::crc32c;
 use crate::error::{Error, Result, Structure};
 use crate::field::{self, fields};
@@ -42,8 +42,8 @@ pub fn encrypted_target(content: &[u8]) -> Option<&[u8]> {
 }
 
 const I_BLOCK: usize = 0x28;
-const I_CHECKSUM_LO: usize = 0x7C;
-const I_CHECKSUM_HI: usize = 0x82;
+pub(crate) const I_CHECKSUM_LO: usize = 0x7C;
+pub(crate) const I_CHECKSUM_HI: usize = 0x82;
 const I_CTIME_EXTRA: usize = 0x84;
 const I_MTIME_EXTRA: usize = 0x88;
 const I_ATIME_EXTRA: usize = 0x8C;
@@ -530,19 +530,8 @@ fn extra_isize(bytes: &[u8]) -> u16 {
 }
 
 /// Whether the bytes of an inode have a field of `size` bytes at `offset`.
-fn has_field(bytes: &[u8], offset: usize, size: usize) -> bool {
+pub(crate) fn has_field(bytes: &[u8], offset: usize, size: usize) -> bool {
     offset + size <= GOOD_OLD_INODE_SIZE + usize::from(extra_isize(bytes))
-}
-
-impl Reseed {
-    /// Changes the checksum in the bytes of an inode, all of them.
-    pub fn inode(&self, bytes: &mut [u8]) {
-        field::write(bytes, I_CHECKSUM_LO, field::read::<u16>(bytes, I_CHECKSUM_LO) ^ self.inode as u16);
-        if has_field(bytes, I_CHECKSUM_HI, 2) {
-            let high = field::read::<u16>(bytes, I_CHECKSUM_HI) ^ (self.inode >> 16) as u16;
-            field::write(bytes, I_CHECKSUM_HI, high);
-        }
-    }
 }
 
 impl std::fmt::Debug for RawInode {

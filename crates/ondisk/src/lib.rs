@@ -32,12 +32,13 @@ pub mod mode;
 pub mod nokey;
 pub mod orphan_file;
 pub mod quota;
+mod reseed;
 pub mod superblock;
 pub mod time;
 mod types;
 pub mod xattr;
 
-pub use checksum::{ChecksumKind, Checksums, Reseed};
+pub use checksum::{ChecksumKind, Checksums};
 pub use crcs::{crc16, crc32c};
 pub use error::{Corrupt, Error, Result, Structure};
 pub use extent::{Entries, Extent, ExtentIndex, ExtentNode};
@@ -49,6 +50,7 @@ pub use inode::RawInode;
 pub use inode_flags::InodeFlags;
 pub use mmp::Mmp;
 pub use quota::{Dqblk, QuotaType};
+pub use reseed::Reseed;
 pub use superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, SuperFlags, Superblock};
 pub use time::Timestamp;
 pub use types::{

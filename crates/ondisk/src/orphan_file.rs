@@ -4,7 +4,7 @@
 //!
 //! Source: kernel `struct ext4_orphan_block_tail`, `ext4_orphan_file_block_csum`.
 
-use crate::checksum::{Checksums, Reseed};
+use crate::checksum::Checksums;
 use crate::crcs::crc32c;
 use crate::field;
 use crate::types::{FsBlock, InodeNumber};
@@ -45,13 +45,6 @@ pub fn update(checksums: &Checksums, ino: InodeNumber, generation: u32, place: F
     {
         let sum = sum(checksums.inode_seed(ino, generation), place, block);
         field::write(block, tail + 4, sum);
-    }
-}
-
-/// Changes the checksum of a block to another seed.
-pub fn reseed(reseed: &Reseed, block: &mut [u8]) {
-    if let Some(tail) = tail_offset(block) {
-        field::write(block, tail + 4, field::read::<u32>(block, tail + 4) ^ reseed.orphan_block);
     }
 }
 

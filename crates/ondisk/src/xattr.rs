@@ -22,7 +22,7 @@ pub use name::{full_name, index, split_name};
 pub use parse::{has_all_entry_hashes, parse_block, parse_ibody, verify_block_hashes, verify_ibody_hashes};
 pub use write::{NoRoom, block_bytes, entry_bytes, ibody_bytes, value_bytes, write_block, write_ibody};
 
-use crate::checksum::{Checksums, Reseed};
+use crate::checksum::Checksums;
 use crate::crcs::crc32c;
 use crate::error::{Error, Result, Structure};
 use crate::field;
@@ -42,7 +42,7 @@ const END_BYTES: usize = 4;
 const REFCOUNT_OFFSET: usize = 4;
 const BLOCKS_OFFSET: usize = 8;
 const HASH_OFFSET: usize = 12;
-const CHECKSUM_OFFSET: usize = 16;
+pub(crate) const CHECKSUM_OFFSET: usize = 16;
 /// The longest name behind its prefix, in bytes.
 pub const NAME_MAX: usize = 255;
 /// `EXT4_XATTR_SIZE_MAX`: the longest value, in bytes.
@@ -139,13 +139,6 @@ impl Checksums {
             let sum = self.xattr_block(number, block);
             field::write(block, CHECKSUM_OFFSET, sum);
         }
-    }
-}
-
-impl Reseed {
-    /// Changes the checksum of an xattr block.
-    pub fn xattr_block(&self, block: &mut [u8]) {
-        field::write(block, CHECKSUM_OFFSET, field::read::<u32>(block, CHECKSUM_OFFSET) ^ self.xattr_block);
     }
 }
 

@@ -110,7 +110,7 @@ fn blocks_of_every_kind_and_size_get_the_checksum_of_the_other_seed() {
             orphans,
             100,
             |checksums, bytes| orphan_file::update(checksums, INODE, GENERATION, PLACE, bytes),
-            |reseed, bytes| orphan_file::reseed(reseed, bytes),
+            |reseed, bytes| reseed.orphan_block(bytes),
             |checksums, bytes| orphan_file::verify(checksums, INODE, GENERATION, PLACE, bytes),
             (256, size),
         );

@@ -42,7 +42,7 @@ pub(crate) fn reseed(reseed: &Reseed, kind: BufferKind, bytes: &mut [u8]) {
         BufferKind::Directory(_) => reseed.dir_block(bytes),
         BufferKind::Extent(_) => reseed.extent_block(bytes),
         BufferKind::Xattr => reseed.xattr_block(bytes),
-        BufferKind::OrphanFile(_) => orphan_file::reseed(reseed, bytes),
+        BufferKind::OrphanFile(_) => reseed.orphan_block(bytes),
         BufferKind::HtreeNode(_)
         | BufferKind::Indirect
         | BufferKind::Symlink

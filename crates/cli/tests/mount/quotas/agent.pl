@@ -108,6 +108,18 @@ my %steps = (
         quota($Q_GETINFO, $_[0], 0, $bytes) or return;
         return join(',', (unpack('Q2', $bytes))[0, 1]);
     },
+    # Of some ids: id, bytes, inodes.
+    usage => sub {
+        my ($type, @ids) = @_;
+        my @all;
+        for my $id (@ids) {
+            my $bytes = "\0" x 72;
+            quota($Q_GETQUOTA, $type, $id, $bytes) or return;
+            my (undef, undef, $space, undef, undef, $inodes) = unpack('Q6', $bytes);
+            push @all, join(':', $id, $space, $inodes);
+        }
+        return join(',', @all);
+    },
     # Of all ids: id, bytes, inodes, soft and hard limits of both.
     quotas => sub {
         my ($type, $next, @all) = ($_[0], 0);
