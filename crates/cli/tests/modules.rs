@@ -258,7 +258,8 @@ fn no_circle_of_imports_among_the_files_of_a_crate() {
     for name in crates() {
         let sources = sources(&name);
         let imports = imports(&sources);
-        assert!(sources.len() == 1 || !imports.is_empty(), "{name}: no imports: the check saw nothing");
+        // A root and its only module need no imports from each other.
+        assert!(sources.len() <= 2 || !imports.is_empty(), "{name}: no imports: the check saw nothing");
         let circles = circles(&imports);
         found.extend(circles.into_iter().map(|circle| format!("{name}: {circle}")));
     }

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use crate::checksum::Checksums;
 use crate::crcs::crc32c;
 use crate::error::{Error, Result, Structure};
+use crate::extent;
 use crate::field::{self, fields};
 use crate::file_type::FileType;
 use crate::inode_flags::InodeFlags;
@@ -41,7 +42,11 @@ pub fn encrypted_target(content: &[u8]) -> Option<&[u8]> {
     target.get(..usize::from(u16::from_le_bytes(*head))).filter(|target| !target.is_empty())
 }
 
+const I_MODE: usize = 0x00;
+const I_FLAGS: usize = 0x20;
 const I_BLOCK: usize = 0x28;
+const I_FILE_ACL_LO: usize = 0x68;
+const I_FILE_ACL_HIGH: usize = 0x76;
 pub(crate) const I_CHECKSUM_LO: usize = 0x7C;
 pub(crate) const I_CHECKSUM_HI: usize = 0x82;
 const I_CTIME_EXTRA: usize = 0x84;
@@ -522,6 +527,18 @@ impl Checksums {
             field::write(&mut inode.bytes, I_CHECKSUM_HI, (sum >> 16) as u16);
         }
     }
+}
+
+/// Whether an inode, given by its bytes, names blocks that have checksums: those of a directory, a block of attributes, nodes of an extent
+/// tree. Most inodes are done with this, without a copy of them.
+#[must_use]
+pub fn names_summed_blocks(bytes: &[u8]) -> bool {
+    let flags = InodeFlags::from_bits_retain(field::read(bytes, I_FLAGS));
+    let root = bytes.get(I_BLOCK..I_BLOCK + I_BLOCK_SIZE).unwrap_or_default();
+    FileType::from_mode(field::read(bytes, I_MODE)) == FileType::Directory
+        || field::read::<u32>(bytes, I_FILE_ACL_LO) != 0
+        || field::read::<u16>(bytes, I_FILE_ACL_HIGH) != 0
+        || flags.contains(InodeFlags::EXTENTS) && extent::depth(root) != Some(0)
 }
 
 /// Bytes above 128 that are reserved for fields, in the bytes of an inode.

@@ -4,6 +4,7 @@
 //!
 //! Locks: `CACHE` for the lists of inodes that lost their last user.
 
+use std::fmt;
 use std::ops::Deref;
 
 use extant_ondisk::InodeNumber;
@@ -16,10 +17,16 @@ use crate::incore::unreported_errors::UnreportedErrors;
 
 /// A use of an inode: an open file, a working directory, an operation under way. The inode is not deleted while one
 /// exists.
-#[derive(Debug)]
 pub(crate) struct InodeRef {
     inode: Arc<Inode>,
     evict_list: Arc<Padded<EvictList>>,
+}
+
+impl fmt::Debug for InodeRef {
+    /// Without the cache that it is in.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("InodeRef").field(&self.inode.number).finish()
+    }
 }
 
 /// Inodes without users that are to be deleted or have preallocated blocks, for the next thread that may take locks.

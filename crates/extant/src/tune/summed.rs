@@ -1,7 +1,7 @@
 //! All blocks outside of the inode tables that have checksums, and the tables themselves.
 //!
-//! They are collected before anything changes; the checksums of inodes are verified then, for what they say is followed. Memory: 32
-//! bytes for each block, and 128 KiB for each CPU.
+//! They are collected before anything changes; what is followed to them is verified then. Memory: 32 bytes for each block, and 128 KiB for
+//! each CPU.
 //!
 //! Threads share the groups of a slice of the disk, and the blocks. Between two slices the caller is asked whether to go on.
 
@@ -12,6 +12,7 @@ use extant_ondisk::htree::{DxKind, DxNode, RootInfo};
 use extant_ondisk::{
     Checksums, CompatFeatures, Entries, ExtentNode, FileType, FsBlock, Geometry, GroupDescriptor, GroupFlags,
     GroupNumber, IncompatFeatures, InodeFlags, InodeNumber, RawInode, Reseed, Structure, Superblock, extent,
+    inode,
 };
 use extant_rt::{available_parallelism, is_interrupted, parallel};
 
@@ -48,7 +49,7 @@ impl<'v> Collector<'v> {
         Self { volume, superblock, checksums, summed: Summed::default() }
     }
 
-    /// Collects from all groups.
+    /// Collects from all groups, and checks the checksums of inodes: of all, or of those from which blocks are collected.
     ///
     /// # Errors
     /// `Corrupt` for a wrong checksum or a block with two uses; `Io`; `Interrupted`.
@@ -56,13 +57,19 @@ impl<'v> Collector<'v> {
         mut self,
         device: &dyn BlockDevice,
         descriptors: &[GroupDescriptor],
+        checks_all: bool,
         progress: &mut Progress<'_>,
     ) -> Result<Summed> {
         let geometry = self.volume.geometry.clone();
         let (volume, superblock, checksums) = (self.volume, self.superblock, self.checksums);
+        let orphan_file = superblock.s_orphan_file_inum();
         let collected = by_slices(descriptors, progress, |groups| {
             let mut part = Collector::new(volume, superblock, checksums);
             for_inodes_of(device, &geometry, groups, |number, bytes| {
+                let is_collected = number.0 == orphan_file || inode::names_summed_blocks(bytes);
+                if !checks_all && !is_collected {
+                    return Ok(false);
+                }
                 let location = Location::of(Structure::Inode).inode(number);
                 let raw = RawInode::parse(bytes).map_err(|e| location.format(e))?;
                 if raw.mode() == 0 || raw.links_count() == 0 {
@@ -137,11 +144,12 @@ impl<'v> Collector<'v> {
                 // The level above the leaves has no other nodes below it.
                 let depth = node.depth.saturating_sub(1);
                 if depth > 0 {
+                    let location = location.block(child.child);
                     let bytes = self.volume.read_block(child.child, location)?;
-                    nodes.push(
-                        ExtentNode::parse(&bytes, Some(depth))
-                            .map_err(|e| location.block(child.child).format(e))?,
-                    );
+                    let checked =
+                        verify::verify(self.checksums, BufferKind::Extent(owner), child.child, &bytes);
+                    checked.map_err(|e| location.format(e))?;
+                    nodes.push(ExtentNode::parse(&bytes, Some(depth)).map_err(|e| location.format(e))?);
                 }
             }
         }

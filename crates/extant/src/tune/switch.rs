@@ -19,7 +19,7 @@ use extant_block::BlockDevice;
 use extant_journal::{FinalBlock, LogMap};
 use extant_ondisk::superblock::CHECKSUM_TYPE_CRC32C;
 use extant_ondisk::{
-    ChecksumKind, Checksums, FsBlock, Geometry, GroupDescriptor, IncompatFeatures, Reseed, RoCompatFeatures,
+    ChecksumKind, Checksums, FsBlock, Geometry, IncompatFeatures, Reseed, RoCompatFeatures,
     SUPERBLOCK_OFFSET, State, Structure, Superblock, dirent, htree,
 };
 use extant_rt::Arc;
@@ -117,12 +117,17 @@ impl Switch {
         let total_groups = 2 * u64::from(self.geometry.group_count);
         let mut progress =
             Progress { progress: TuneProgress { total_groups, ..TuneProgress::default() }, report };
+        let reseed = Reseed::between(&old, &new, self.geometry.inode_size, self.geometry.block_size);
         let has_inodes = old.has_metadata_checksums() || new.has_metadata_checksums();
         let summed = match has_inodes {
-            true => self.collect(&old, &groups.descriptors, &mut progress)?,
+            true => Collector::new(&self.volume, &self.from, &old).collect(
+                &*device,
+                &groups.descriptors,
+                reseed.is_none(),
+                &mut progress,
+            )?,
             false => Summed::default(),
         };
-        let reseed = Reseed::between(&old, &new, self.geometry.inode_size, self.geometry.block_size);
         if reseed.is_none() {
             summed.verify(&*device, &self.geometry, &old)?;
         }
@@ -158,15 +163,6 @@ impl Switch {
         backups::write_descriptors(&*device, &self.to, &self.geometry, &groups.descriptors)?;
         backups::write(&*device, &self.to)?;
         Ok(rewritten)
-    }
-
-    fn collect(
-        &self,
-        checksums: &Checksums,
-        descriptors: &[GroupDescriptor],
-        progress: &mut Progress<'_>,
-    ) -> Result<Summed> {
-        Collector::new(&self.volume, &self.from, checksums).collect(&*self.device, descriptors, progress)
     }
 
     /// The blocks that change with the superblock.

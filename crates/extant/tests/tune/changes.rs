@@ -143,8 +143,10 @@ fn flip(device: &MemoryDevice, at: u64) {
 }
 
 #[test]
-fn wrong_checksum_of_a_block_stays_wrong_under_another_uuid() {
+fn wrong_checksums_of_a_block_and_of_a_file_stay_wrong_under_another_uuid() {
     let (device, _) = disk("");
+    let (_, file) = place_of(&device, "/indexed/a name that takes some room 7");
+    flip(&device, file + 8);
     let (_, at) = place_of(&device, "/linear");
     let mut inode = [0; 256];
     device.read_at(at, &mut inode).expect("read");
@@ -157,15 +159,18 @@ fn wrong_checksum_of_a_block_stays_wrong_under_another_uuid() {
     flip(&device, extents[0].start.0 * 1024 + 24 + 8);
     new_uuid().apply(device.clone()).expect("tune");
     let fs = Mount::new().read_only(true).open_device(device.clone()).expect("mount");
-    let error = fs.read_dir("/linear").expect_err("damage").to_string();
+    let error =
+        fs.read_dir("/linear").expect("a directory").find_map(Result::err).expect("damage").to_string();
+    assert!(error.contains("bad checksum"), "{error}");
+    let error = fs.metadata("/indexed/a name that takes some room 7").expect_err("damage").to_string();
     assert!(error.contains("bad checksum"), "{error}");
     assert!(fs.read_dir("/indexed").is_ok());
 }
 
 #[test]
-fn wrong_checksum_is_named_and_nothing_is_rewritten() {
+fn wrong_checksum_of_what_is_followed_is_named_and_nothing_is_rewritten() {
     let (device, _) = disk("");
-    let (number, at) = place_of(&device, "/linear/file");
+    let (number, at) = place_of(&device, "/linear");
     flip(&device, at + 8);
     let before = superblock(&*device);
     let error = new_uuid().apply(device.clone()).expect_err("damage");
@@ -175,6 +180,16 @@ fn wrong_checksum_is_named_and_nothing_is_rewritten() {
     );
     let after = superblock(&*device);
     assert_eq!((after.s_uuid(), after.ro_compat()), (before.s_uuid(), before.ro_compat()));
+}
+
+#[test]
+fn any_wrong_checksum_is_named_before_checksums_go_off() {
+    let (device, _) = disk("");
+    let (number, at) = place_of(&device, "/linear/file");
+    flip(&device, at + 8);
+    let error = new_features("^metadata_csum").apply(device.clone()).expect_err("damage");
+    assert!(error.to_string().contains(&format!("inode {number}")), "{error}");
+    assert!(superblock(&*device).has_metadata_csum());
 }
 
 #[test]

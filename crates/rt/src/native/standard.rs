@@ -12,10 +12,12 @@ pub use std::sync::OnceLock;
 /// Whether a wait with a timeout ends by itself.
 pub const HAS_TIMEOUTS: bool = true;
 
-/// How many threads run at once without taking turns; at least 1.
+/// How many threads run at once without taking turns, as the host said at the first call; at least 1.
 #[must_use]
 pub fn available_parallelism() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    // The host's answer is in several files.
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// A number of the calling thread to choose a shard by: threads that begin one after the other have different ones.
