@@ -54,7 +54,7 @@ impl Counters {
         let mut books = self.books();
         assert!(tid.0 > books.frozen, "a handle is open on {tid}, which is frozen");
         let open = books.open.entry(tid.0).or_default();
-        open.0 = open.0.strict_add_signed(handles);
+        open.0 = open.0.checked_add_signed(handles).expect("as many ends as begins");
         open.1 = u32::try_from(i64::from(open.1) + credits).expect("credits");
         assert!(open.1 <= self.credits_max, "{} credits of {} are taken", open.1, self.credits_max);
     }
