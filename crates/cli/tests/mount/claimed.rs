@@ -45,6 +45,13 @@ impl Loop {
 impl Drop for Loop {
     fn drop(&mut self) {
         let _ = Command::new("losetup").arg("--detach").arg(&self.0).env("PATH", path()).status();
+        // While another program looks at the device, Linux puts it off.
+        let name = self.0.file_name().expect("a name");
+        let attached = Path::new("/sys/block").join(name).join("loop");
+        let start = Instant::now();
+        while attached.exists() && start.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

@@ -10,7 +10,8 @@ use crate::disk::{GIB, Image, KIB, MIB, contents, fill, run, text};
 
 /// Arguments of mke2fs, and sizes in MiB.
 const CASES: &[(&[&str], &[u64])] = &[
-    (&["-b4096"], &[16, 100, 1024, 20 << 10, 200 << 10]),
+    // A file of the host may have to be shorter than 16 TiB.
+    (&["-b4096"], &[16, 100, 1024, 32 << 10, 1 << 20, (16 << 20) - 1]),
     (&["-b1024"], &[16, 33, 200, 3 << 10, 40 << 10]),
     (&["-b2048", "-O", "^flex_bg"], &[20, 90, 700, 9 << 10]),
     (&["-b4096", "-O", "^metadata_csum,uninit_bg"], &[64, 300, 20 << 10]),
