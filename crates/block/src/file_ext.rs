@@ -3,7 +3,7 @@
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use crate::{BlockDevice, check_range, total_bytes, write_zero_bytes};
+use crate::{BlockDevice, check_range, total_bytes};
 
 /// Anything that implements [`FileExt`] as a device of a fixed size: a file that is open already, a client of remote storage.
 ///
@@ -62,10 +62,5 @@ where
 
     fn discard(&self, _offset: u64, _bytes: u64) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        check_range(self.bytes, offset, bytes)?;
-        write_zero_bytes(self, offset, bytes)
     }
 }

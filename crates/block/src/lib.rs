@@ -92,7 +92,9 @@ pub trait BlockDevice: Send + Sync {
     ///
     /// # Errors
     /// As [`BlockDevice::write_vectored_at`].
-    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()>;
+    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        write_zero_bytes(self, offset, bytes)
+    }
 
     /// Has later reads of the bytes come from the device itself, and not from what the host kept of it, since another host may
     /// have written them.
@@ -177,7 +179,10 @@ fn total_bytes(bufs: &[io::IoSlice<'_>]) -> u64 {
 }
 
 /// Refuses a range that reaches past the end of a device of `size` bytes.
-fn check_range(size: u64, offset: u64, bytes: u64) -> io::Result<()> {
+///
+/// # Errors
+/// `UnexpectedEof`.
+pub fn check_range(size: u64, offset: u64, bytes: u64) -> io::Result<()> {
     match offset.checked_add(bytes) {
         Some(end) if end <= size => Ok(()),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -188,7 +193,8 @@ fn check_range(size: u64, offset: u64, bytes: u64) -> io::Result<()> {
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Writes zeroes, for devices that cannot make them otherwise.
-fn write_zero_bytes(device: &impl BlockDevice, offset: u64, bytes: u64) -> io::Result<()> {
+fn write_zero_bytes(device: &(impl BlockDevice + ?Sized), offset: u64, bytes: u64) -> io::Result<()> {
+    check_range(device.size(), offset, bytes)?;
     let (mut at, mut left) = (offset, bytes);
     while left > 0 {
         let len = left.min(ZEROES.len() as u64);

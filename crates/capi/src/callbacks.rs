@@ -6,14 +6,10 @@ use std::ffi::{c_int, c_void};
 use std::io;
 use std::mem::ManuallyDrop;
 
-use extant_block::BlockDevice;
+use extant_block::{BlockDevice, check_range};
 
 use crate::boundary::{check_reserved, given};
 use crate::error::Failure;
-
-/// Zeroes are written in pieces of so many bytes.
-const ZEROES_BYTES: usize = 64 << 10;
-static ZEROES: [u8; ZEROES_BYTES] = [0; ZEROES_BYTES];
 
 /// A device of your own. Functions return 0, or a negative `errno`, which the operation that needed the device returns. They are called
 /// from several threads at once, threads of the library among them, with ranges inside the device. They must not unwind (C++ exceptions,
@@ -67,13 +63,6 @@ impl CallbackDevice {
         }
         Ok(ManuallyDrop::into_inner(device))
     }
-
-    fn check_range(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        match offset.checked_add(bytes) {
-            Some(end) if end <= self.size() => Ok(()),
-            _ => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
-    }
 }
 
 impl Drop for CallbackDevice {
@@ -102,7 +91,7 @@ impl BlockDevice for CallbackDevice {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.check_range(offset, buf.len() as u64)?;
+        check_range(self.size(), offset, buf.len() as u64)?;
         let Some(read) = self.callbacks.read else { return Err(io::ErrorKind::Unsupported.into()) };
         // SAFETY: the caller gave the function for this context; it writes `buf.len()` bytes at most, and they are ours.
         outcome(unsafe { read(self.callbacks.context, offset, buf.as_mut_ptr().cast(), buf.len() as u64) })
@@ -118,7 +107,7 @@ impl BlockDevice for CallbackDevice {
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        self.check_range(offset, buf.len() as u64)?;
+        check_range(self.size(), offset, buf.len() as u64)?;
         let Some(write) = self.callbacks.write else { return Err(io::ErrorKind::PermissionDenied.into()) };
         // SAFETY: the caller gave the function for this context; it reads `buf.len()` bytes at most, which do not change meanwhile.
         outcome(unsafe { write(self.callbacks.context, offset, buf.as_ptr().cast(), buf.len() as u64) })
@@ -131,21 +120,10 @@ impl BlockDevice for CallbackDevice {
     }
 
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        self.check_range(offset, bytes)?;
+        check_range(self.size(), offset, bytes)?;
         let Some(discard) = self.callbacks.discard else { return Err(io::ErrorKind::Unsupported.into()) };
         // SAFETY: the caller gave the function for this context.
         outcome(unsafe { discard(self.callbacks.context, offset, bytes) })
-    }
-
-    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        self.check_range(offset, bytes)?;
-        let mut done = 0;
-        while done < bytes {
-            let piece = (bytes - done).min(ZEROES_BYTES as u64);
-            self.write_at(offset + done, &ZEROES[..piece as usize])?;
-            done += piece;
-        }
-        Ok(())
     }
 
     fn is_read_only(&self) -> bool {

@@ -148,7 +148,7 @@ impl From<Error> for Failure {
             Error::Device(device) => return device.into(),
             other => other,
         };
-        let errno = || extant_fuse::errno(&error).raw_os_error();
+        let errno = || error.raw_os_error();
         let host = || error.source().and_then(host_errno);
         let (errno, kind, location) = match &error {
             Error::Io { location, .. } => {

@@ -5,7 +5,7 @@
 //!
 //! Threads share the groups of a slice of the disk, and the blocks. Between two slices the caller is asked whether to go on.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use extant_block::BlockDevice;
 use extant_ondisk::htree::{DxKind, DxNode, RootInfo};
@@ -41,12 +41,13 @@ pub(super) struct Collector<'v> {
     pub(super) volume: &'v Volume,
     pub(super) superblock: &'v Superblock,
     pub(super) checksums: &'v Checksums,
-    pub(super) summed: Summed,
+    /// As far as they were collected, by number.
+    blocks: BTreeMap<FsBlock, BufferKind>,
 }
 
 impl<'v> Collector<'v> {
     pub(super) fn new(volume: &'v Volume, superblock: &'v Superblock, checksums: &'v Checksums) -> Self {
-        Self { volume, superblock, checksums, summed: Summed::default() }
+        Self { volume, superblock, checksums, blocks: BTreeMap::new() }
     }
 
     /// Collects from all groups, and checks the checksums of inodes: of all, or of those from which blocks are collected.
@@ -54,7 +55,7 @@ impl<'v> Collector<'v> {
     /// # Errors
     /// `Corrupt` for a wrong checksum or a block with two uses; `Io`; `Interrupted`.
     pub(super) fn collect(
-        mut self,
+        self,
         device: &dyn BlockDevice,
         descriptors: &[GroupDescriptor],
         checks_all: bool,
@@ -81,19 +82,18 @@ impl<'v> Collector<'v> {
                 part.add_inode(number, &raw)?;
                 Ok(false)
             })?;
-            Ok(part.summed)
+            Ok(part.blocks)
         })?;
-        self.summed.blocks = collected.into_iter().flat_map(|part| part.blocks).collect();
-        self.summed.blocks.sort_unstable_by_key(|(block, _)| *block);
-        let mut neighbours = self.summed.blocks.iter().zip(self.summed.blocks.iter().skip(1));
-        if let Some(((block, kind), _)) = neighbours.find(|(left, right)| {
-            // Inodes share blocks of attributes.
-            left.0 == right.0 && (left.1 != right.1 || left.1 != BufferKind::Xattr)
-        }) {
-            return Err(Location::of(kind.structure()).block(*block).corrupt("block in use for two things"));
+        let mut blocks: Vec<(FsBlock, BufferKind)> = collected.into_iter().flatten().collect();
+        blocks.sort_by_key(|(block, _)| *block);
+        let mut neighbours = blocks.iter().zip(blocks.iter().skip(1));
+        if let Some(((block, kind), _)) =
+            neighbours.find(|(left, right)| left.0 == right.0 && !is_shared(left.1, right.1))
+        {
+            return Err(twice(*block, *kind));
         }
-        self.summed.blocks.dedup();
-        Ok(self.summed)
+        blocks.dedup();
+        Ok(Summed { blocks })
     }
 
     fn add(&mut self, block: FsBlock, kind: BufferKind) -> Result<()> {
@@ -101,8 +101,10 @@ impl<'v> Collector<'v> {
         if !self.volume.geometry.is_valid_block_run(block, 1) {
             return Err(location.corrupt("outside the disk"));
         }
-        self.summed.blocks.push((block, kind));
-        Ok(())
+        match self.blocks.insert(block, kind) {
+            Some(other) if !is_shared(other, kind) => Err(twice(block, kind)),
+            _ => Ok(()),
+        }
     }
 
     fn add_inode(&mut self, number: InodeNumber, raw: &RawInode) -> Result<()> {
@@ -132,14 +134,10 @@ impl<'v> Collector<'v> {
             return Ok(());
         }
         let location = Location::of(Structure::ExtentNode).inode(owner.inode);
-        let mut seen = HashSet::new();
         let mut nodes = vec![ExtentNode::parse(root, None).map_err(|e| location.format(e))?];
         while let Some(node) = nodes.pop() {
             let Entries::Index(children) = &node.entries else { continue };
             for child in children {
-                if !seen.insert(child.child) {
-                    return Err(location.block(child.child).corrupt("in the tree twice"));
-                }
                 self.add(child.child, BufferKind::Extent(owner))?;
                 // The level above the leaves has no other nodes below it.
                 let depth = node.depth.saturating_sub(1);
@@ -240,6 +238,15 @@ impl<'v> Collector<'v> {
         }
         Ok(index)
     }
+}
+
+/// Whether a block may have both uses: inodes share blocks of attributes.
+fn is_shared(one: BufferKind, other: BufferKind) -> bool {
+    one == BufferKind::Xattr && other == BufferKind::Xattr
+}
+
+fn twice(block: FsBlock, kind: BufferKind) -> Error {
+    Location::of(kind.structure()).block(block).corrupt("block in use for two things")
 }
 
 /// A group's number and its descriptor.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use extant::{Error, ErrorBehavior, Mount, Tune};
 use extant_block::{BlockDevice, FaultDevice, MemoryDevice, Operation};
 use extant_ondisk::{
-    Checksums, CompatFeatures, Entries, ExtentNode, IncompatFeatures, RawInode, RoCompatFeatures,
+    Checksums, CompatFeatures, Entries, ExtentNode, IncompatFeatures, InodeNumber, RawInode, RoCompatFeatures,
 };
 
 use super::disk::{
@@ -180,6 +180,26 @@ fn wrong_checksum_of_what_is_followed_is_named_and_nothing_is_rewritten() {
     );
     let after = superblock(&*device);
     assert_eq!((after.s_uuid(), after.ro_compat()), (before.s_uuid(), before.ro_compat()));
+}
+
+#[test]
+fn directories_that_share_a_block_are_named_and_nothing_is_rewritten() {
+    let (device, _) = disk("");
+    let read = |at| {
+        let mut inode = [0; 256];
+        device.read_at(at, &mut inode).expect("read");
+        RawInode::parse(&inode).expect("an inode")
+    };
+    let (number, at) = place_of(&device, "/linear");
+    let (_, other) = place_of(&device, "/");
+    let mut inode = read(at);
+    *inode.i_block_mut() = *read(other).i_block();
+    let before = superblock(&*device);
+    Checksums::new(&before).update_inode(InodeNumber(number), &mut inode);
+    device.write_at(at, inode.as_bytes()).expect("write");
+    let error = new_uuid().apply(device.clone()).expect_err("damage");
+    assert!(error.to_string().contains("block in use for two things"), "{error}");
+    assert_eq!(superblock(&*device).s_uuid(), before.s_uuid());
 }
 
 #[test]
