@@ -18,6 +18,7 @@ use crate::incore::inode_cache::InodeRef;
 use crate::inode::attributes::{AccessTimes, Metadata, SetAttributes, Times};
 use crate::inode::xattr::XattrMode;
 use crate::metadata::quota::reserve::QuotaScope;
+use crate::mount::Volume;
 use crate::namespace::AccessMask;
 use crate::namespace::access::is_xattr_seen;
 use stream::Position;
@@ -266,14 +267,10 @@ impl File {
     /// Allocates, zeroes, punches, collapses or inserts a range, in bytes.
     ///
     /// # Errors
-    /// As `fallocate(2)`: `InvalidArgument`, `NoSpace`, `FileTooLarge`, `Unsupported`.
+    /// As `fallocate(2)`: `InvalidArgument`, `NoSpace`, `FileTooLarge`, `Unsupported`. `Io` in place of `InvalidArgument` if data that
+    /// was written before was lost, for the file may have become shorter; the next sync reports that too.
     pub fn allocate(&self, what: Fallocate, offset: u64, bytes: u64) -> Result<()> {
-        if !self.writable {
-            return Err(Error::PermissionDenied);
-        }
-        self.changed(self.fs.retry_on_no_space(|volume| {
-            volume.fallocate(&self.inode, what, offset, bytes, self.fs.is_privileged())
-        }))
+        self.fallocate(what, offset, bytes, self.fs.is_privileged())
     }
 
     /// As [`File::allocate`], for a user other than root, no matter which user opened it: without the blocks that are kept for root, and
@@ -282,13 +279,21 @@ impl File {
     /// # Errors
     /// As [`File::allocate`].
     pub fn allocate_unprivileged(&self, what: Fallocate, offset: u64, bytes: u64) -> Result<()> {
+        let _limits = QuotaScope::new(true);
+        self.fallocate(what, offset, bytes, false)
+    }
+
+    fn fallocate(&self, what: Fallocate, offset: u64, bytes: u64, privileged: bool) -> Result<()> {
         if !self.writable {
             return Err(Error::PermissionDenied);
         }
-        let _limits = QuotaScope::new(true);
-        self.changed(
-            self.fs.retry_on_no_space(|volume| volume.fallocate(&self.inode, what, offset, bytes, false)),
-        )
+        let allocate = |volume: &Volume| volume.fallocate(&self.inode, what, offset, bytes, privileged);
+        match self.fs.retry_on_no_space(allocate) {
+            Err(Error::InvalidArgument(_)) if self.inode.writeback_error.is_news_to(&self.error_cursor) => {
+                self.fs.finish_operation(Err(self.fs.volume().lost(&self.inode)))
+            }
+            done => self.changed(done),
+        }
     }
 
     /// The first offset from `offset` on that is data, or a hole.

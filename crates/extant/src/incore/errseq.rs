@@ -2,11 +2,6 @@
 //!
 //! An error is recorded before the blocks that it concerns stop being dirty: a thread that finds nothing dirty finds the error.
 //!
-//! An inode may be evicted before any open file has reported its error. The numbers of such inodes stay in memory, and the error is
-//! recorded again when the inode is read, which Linux does not.
-//!
-//! Locks: `CACHE` with key 4 over a change of the numbers and of the error that it belongs to.
-//!
 //! Source: `lib/errseq.c`, `file_check_and_advance_wb_err`. Tests: `tests/writeback_errors.rs`.
 
 use extant_rt::{AtomicU32, Ordering};
@@ -44,6 +39,14 @@ impl WritebackError {
         self.0.load(Ordering::Acquire) & SEEN != 0
     }
 
+    /// Whether an error was recorded that this cursor has not reported.
+    pub(crate) fn is_news_to(&self, cursor: &ErrorCursor) -> bool {
+        // Acquire: pairs with `record`.
+        let errors = self.0.load(Ordering::Acquire);
+        // Relaxed: the cursor's number means nothing to others.
+        errors != 0 && errors | SEEN != cursor.0.load(Ordering::Relaxed)
+    }
+
     /// Whether an error was recorded that this cursor has not reported. It has afterwards.
     pub(crate) fn check_and_advance(&self, cursor: &ErrorCursor) -> bool {
         // Acquire: pairs with `record`.
@@ -72,8 +75,9 @@ mod tests {
     fn each_open_file_reports_an_error_once_and_an_unseen_one_is_reported_by_the_next() {
         let errors = WritebackError::default();
         let (one, other) = (errors.sample(), errors.sample());
-        assert!(!errors.check_and_advance(&one));
+        assert!(!errors.check_and_advance(&one) && !errors.is_news_to(&one));
         errors.record();
+        assert!(errors.is_news_to(&one) && errors.is_news_to(&one));
         let late = errors.sample();
         assert!(errors.check_and_advance(&one) && !errors.check_and_advance(&one));
         assert!(errors.check_and_advance(&other) && errors.check_and_advance(&late));

@@ -12,6 +12,7 @@ use super::disk::{Random, assert_clean, format, has_tools};
 use super::names::new;
 use crate::Mount;
 use crate::error::Error;
+use crate::file::fallocate::Fallocate;
 use crate::incore::inode_cache::InodeRef;
 use crate::mount::Options;
 use crate::mount::Volume;
@@ -395,6 +396,42 @@ fn a_loss_is_reported_to_a_file_that_was_evicted_meanwhile() {
     }
     fs.open("/lost").unwrap().sync_all().expect("it was reported");
     drop(lost);
+    fs.unmount().unwrap();
+    assert_clean(&*memory, "after a loss");
+}
+
+/// A file that lost its last blocks is shorter than its writer knows, so that ranges which the writer may name are refused.
+#[test]
+fn a_range_that_is_refused_after_a_loss_tells_of_the_loss() {
+    if !has_tools() {
+        return;
+    }
+    let (memory, device) = disk();
+    let mount = Mount::new().background(false).page_cache_bytes(64 << 20);
+    let fs = mount.open_device(device.clone()).unwrap();
+    let file = fs.create("/lost").unwrap();
+    file.write_all_at(&[1; 8 * BLOCK as usize], 0).unwrap();
+    let insert = |from: u64| file.allocate(Fallocate::InsertRange, from * BLOCK, BLOCK);
+    assert!(matches!(insert(8), Err(Error::InvalidArgument(_))), "nothing was lost yet");
+    fs.sync().unwrap();
+    file.write_all_at(&[1; BLOCK as usize], 8 * BLOCK).unwrap();
+    // Content is written before any metadata.
+    let mut is_first = true;
+    device.set_plan(move |request| {
+        match request.operation == Operation::Write && std::mem::take(&mut is_first) {
+            true => Fault::Error(io::ErrorKind::Other),
+            false => Fault::None,
+        }
+    });
+    assert!(matches!(fs.sync(), Err(Error::Io { .. })), "a sync of all reports it");
+    assert_eq!(file.metadata().len(), 8 * BLOCK);
+    for _ in 0..2 {
+        assert!(matches!(insert(8), Err(Error::Io { .. })), "{:?}", insert(8));
+    }
+    assert!(matches!(file.sync_all(), Err(Error::Io { .. })), "an fsync acknowledges lost data");
+    assert!(matches!(insert(8), Err(Error::InvalidArgument(_))), "it was reported");
+    insert(4).unwrap();
+    drop(file);
     fs.unmount().unwrap();
     assert_clean(&*memory, "after a loss");
 }
