@@ -1,22 +1,21 @@
 //! What can go wrong in the allocators.
 
+use std::fmt;
+
 use extant_ondisk::GroupNumber;
 
 /// An error of the caller's [`GroupStore`](crate::GroupStore).
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why an allocation or a release failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// Not enough free blocks, or those that are left are root's or of the reserved pool.
-    #[error("no free blocks")]
     NoSpace,
     /// No group has a free inode.
-    #[error("no free inodes")]
     NoInodes,
     /// A group's bitmap or counts contradict themselves or the caller.
-    #[error("group {group}: {what}")]
     Corrupt {
         /// The group.
         group: GroupNumber,
@@ -24,13 +23,32 @@ pub enum Error {
         what: &'static str,
     },
     /// The store could not load a bitmap.
-    #[error("group {group}: {source}")]
     Store {
         /// The group.
         group: GroupNumber,
         /// The store's own error.
         source: BoxError,
     },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSpace => f.write_str("no free blocks"),
+            Self::NoInodes => f.write_str("no free inodes"),
+            Self::Corrupt { group, what } => write!(f, "group {group}: {what}"),
+            Self::Store { group, source } => write!(f, "group {group}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Store { source, .. } => Some(&**source),
+            _ => None,
+        }
+    }
 }
 
 /// What the allocators return.

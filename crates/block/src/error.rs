@@ -20,11 +20,10 @@ impl fmt::Display for Holder {
 }
 
 /// Errors of opening a file or a block special as a device.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The host refused.
-    #[error("{}: {source}", path.display())]
     Io {
         /// The file or block special.
         path: PathBuf,
@@ -32,7 +31,6 @@ pub enum Error {
         source: io::Error,
     },
     /// Another program has it open.
-    #[error("{}: in use by {}", path.display(), named(holder.as_ref()))]
     Locked {
         /// The file or block special.
         path: PathBuf,
@@ -40,7 +38,6 @@ pub enum Error {
         holder: Option<Holder>,
     },
     /// The block special, or a partition of it, is mounted.
-    #[error("{}: mounted on {}; unmount it first", path.display(), mount_point.display())]
     Mounted {
         /// The block special.
         path: PathBuf,
@@ -48,19 +45,16 @@ pub enum Error {
         mount_point: PathBuf,
     },
     /// The kernel uses the block special, as swap or below another device.
-    #[error("{}: in use by the kernel (mounted elsewhere, swap, device mapper or RAID)", path.display())]
     Busy {
         /// The block special.
         path: PathBuf,
     },
     /// The block special takes no writes.
-    #[error("{}: write-protected; it can only be read", path.display())]
     WriteProtected {
         /// The block special.
         path: PathBuf,
     },
     /// A loop device shows the file; writing below it would corrupt what is mounted there.
-    #[error("{}: attached to {}; detach it first (losetup -d)", path.display(), device.display())]
     LoopAttached {
         /// The image file.
         path: PathBuf,
@@ -68,13 +62,11 @@ pub enum Error {
         device: PathBuf,
     },
     /// Neither a file nor a block special.
-    #[error("{}: neither a file nor a block device", path.display())]
     NotADevice {
         /// The path that was given.
         path: PathBuf,
     },
     /// The requested way of access does not work there.
-    #[error("{}: {reason}", path.display())]
     Unsuitable {
         /// The file or block special.
         path: PathBuf,
@@ -82,9 +74,6 @@ pub enum Error {
         reason: &'static str,
     },
     /// A range reaches past the end of the device.
-    #[error(
-        "the range of {bytes} bytes at {offset} reaches past the end of a device of {device_bytes} bytes"
-    )]
     OutOfRange {
         /// Where the range begins, in bytes.
         offset: u64,
@@ -94,8 +83,51 @@ pub enum Error {
         device_bytes: u64,
     },
     /// The figures of a modelled device are not as they should be.
-    #[error("device model: {0}")]
     Model(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { path, source } => write!(f, "{}: {source}", path.display()),
+            Self::Locked { path, holder } => {
+                write!(f, "{}: in use by {}", path.display(), named(holder.as_ref()))
+            }
+            Self::Mounted { path, mount_point } => {
+                write!(f, "{}: mounted on {}; unmount it first", path.display(), mount_point.display())
+            }
+            Self::Busy { path } => write!(
+                f,
+                "{}: in use by the kernel (mounted elsewhere, swap, device mapper or RAID)",
+                path.display()
+            ),
+            Self::WriteProtected { path } => {
+                write!(f, "{}: write-protected; it can only be read", path.display())
+            }
+            Self::LoopAttached { path, device } => write!(
+                f,
+                "{}: attached to {}; detach it first (losetup -d)",
+                path.display(),
+                device.display()
+            ),
+            Self::NotADevice { path } => write!(f, "{}: neither a file nor a block device", path.display()),
+            Self::Unsuitable { path, reason } => write!(f, "{}: {reason}", path.display()),
+            Self::OutOfRange { offset, bytes, device_bytes } => write!(
+                f,
+                "the range of {bytes} bytes at {offset} reaches past the end of a device of {device_bytes} bytes"
+            ),
+            Self::Model(what) => write!(f, "device model: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
 }
 
 fn named(holder: Option<&Holder>) -> String {

@@ -11,11 +11,10 @@ use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, Structure};
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The errors of the engine. Each operation lists those that matter to it.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The device failed.
-    #[error("{location}: {source}")]
     Io {
         /// The location that was read or written.
         location: Location,
@@ -23,7 +22,6 @@ pub enum Error {
         source: io::Error,
     },
     /// Bytes on the disk that no ext4 writes.
-    #[error("{location}: {reason}")]
     Corrupt {
         /// Where.
         location: Location,
@@ -31,13 +29,10 @@ pub enum Error {
         reason: &'static str,
     },
     /// The device could not be opened, or is in use.
-    #[error(transparent)]
-    Device(#[from] extant_block::Error),
+    Device(extant_block::Error),
     /// The journal could not be read, written or replayed.
-    #[error("journal: {0}")]
-    Journal(#[from] extant_journal::Error),
+    Journal(extant_journal::Error),
     /// The journal's own blocks cannot be used: they are damaged, or of an unknown kind.
-    #[error("{location}: {source}")]
     Log {
         /// The journal's inode and its first block.
         location: Location,
@@ -45,7 +40,6 @@ pub enum Error {
         source: extant_journal::Error,
     },
     /// The file system's end is missing.
-    #[error("superblock: the file system has {needed} bytes, its device {found}")]
     Truncated {
         /// Bytes that the file system has.
         needed: u64,
@@ -53,70 +47,48 @@ pub enum Error {
         found: u64,
     },
     /// Another host uses the disk, by its multiple-mount protection.
-    #[error(transparent)]
-    InUse(#[from] MmpHolder),
+    InUse(MmpHolder),
     /// The disk uses features that are not known or not supported.
-    #[error("unsupported features: {0}")]
     Incompatible(String),
     /// The disk uses features that allow reading only.
-    #[error("can only be read, for it has the features {0}")]
     ReadOnlyFeatures(String),
     /// Opened for reading, or read-only after an error.
-    #[error("read-only file system")]
     ReadOnly,
     /// Too few free blocks.
-    #[error("no space left")]
     NoSpace,
     /// A limit of a user, group or project would be exceeded, or a soft one was exceeded for longer than its grace time.
-    #[error("disk quota exceeded")]
     QuotaExceeded,
     /// A directory whose entries inherit its project, and an inode of another project.
-    #[error("a link across projects")]
     CrossProject,
     /// No free inode.
-    #[error("no inode left")]
     NoInodes,
     /// No entry of that name.
-    #[error("no such file or directory")]
     NotFound,
     /// An entry of that name exists.
-    #[error("file exists")]
     Exists,
     /// A directory was needed.
-    #[error("not a directory")]
     NotADirectory,
     /// A directory was not allowed.
-    #[error("is a directory")]
     IsADirectory,
     /// The directory has entries.
-    #[error("directory not empty")]
     NotEmpty,
     /// The user may not.
-    #[error("permission denied")]
     PermissionDenied,
     /// No user may, for the file is immutable, append-only or verity.
-    #[error("operation not permitted")]
     NotPermitted,
     /// It is encrypted, and keys are not used here.
-    #[error("required key not available")]
     NoKey,
     /// The inode cannot have more names.
-    #[error("too many links")]
     TooManyLinks,
     /// A name of more than 255 bytes, or a path or link target that is too long.
-    #[error("name too long")]
     NameTooLong,
     /// More symbolic links than a path may follow.
-    #[error("too many levels of symbolic links")]
     Loop,
     /// The file would be larger than the format allows.
-    #[error("file too large")]
     FileTooLarge,
     /// An argument that makes no sense here.
-    #[error("invalid argument: {0}")]
     InvalidArgument(&'static str),
     /// A number that is too small or too large.
-    #[error("invalid argument: {what} is from {min} to {max}")]
     OutOfRange {
         /// The number, in words.
         what: &'static str,
@@ -126,37 +98,108 @@ pub enum Error {
         max: u64,
     },
     /// No extended attribute of that name.
-    #[error("no such attribute")]
     NoAttribute,
     /// The value is larger than the format or the buffer allows.
-    #[error("value too large")]
     ValueTooLarge,
     /// No data or hole at or after the offset.
-    #[error("no such offset")]
     NoSuchOffset,
     /// The inode is gone.
-    #[error("stale inode")]
     Stale,
     /// The caller was interrupted and no longer waits for the result.
-    #[error("interrupted")]
     Interrupted,
     /// In use.
-    #[error("busy: {0}")]
     Busy(&'static str),
     /// Not supported on this disk.
-    #[error("not supported: {0}")]
     Unsupported(&'static str),
     /// The content of a file that was to be text is none.
-    #[error("the content is not UTF-8")]
     NotUtf8,
     /// An operation on a path failed; [`Error::cause`] is why.
-    #[error("{}: {source}", path.display())]
     Path {
         /// The path as the caller gave it.
         path: PathBuf,
         /// The error, which is none with a path.
         source: Box<Error>,
     },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { location, source } => write!(f, "{location}: {source}"),
+            Self::Corrupt { location, reason } => write!(f, "{location}: {reason}"),
+            Self::Device(error) => error.fmt(f),
+            Self::Journal(error) => write!(f, "journal: {error}"),
+            Self::Log { location, source } => write!(f, "{location}: {source}"),
+            Self::Truncated { needed, found } => {
+                write!(f, "superblock: the file system has {needed} bytes, its device {found}")
+            }
+            Self::InUse(error) => error.fmt(f),
+            Self::Incompatible(names) => write!(f, "unsupported features: {names}"),
+            Self::ReadOnlyFeatures(names) => write!(f, "can only be read, for it has the features {names}"),
+            Self::ReadOnly => f.write_str("read-only file system"),
+            Self::NoSpace => f.write_str("no space left"),
+            Self::QuotaExceeded => f.write_str("disk quota exceeded"),
+            Self::CrossProject => f.write_str("a link across projects"),
+            Self::NoInodes => f.write_str("no inode left"),
+            Self::NotFound => f.write_str("no such file or directory"),
+            Self::Exists => f.write_str("file exists"),
+            Self::NotADirectory => f.write_str("not a directory"),
+            Self::IsADirectory => f.write_str("is a directory"),
+            Self::NotEmpty => f.write_str("directory not empty"),
+            Self::PermissionDenied => f.write_str("permission denied"),
+            Self::NotPermitted => f.write_str("operation not permitted"),
+            Self::NoKey => f.write_str("required key not available"),
+            Self::TooManyLinks => f.write_str("too many links"),
+            Self::NameTooLong => f.write_str("name too long"),
+            Self::Loop => f.write_str("too many levels of symbolic links"),
+            Self::FileTooLarge => f.write_str("file too large"),
+            Self::InvalidArgument(what) => write!(f, "invalid argument: {what}"),
+            Self::OutOfRange { what, min, max } => {
+                write!(f, "invalid argument: {what} is from {min} to {max}")
+            }
+            Self::NoAttribute => f.write_str("no such attribute"),
+            Self::ValueTooLarge => f.write_str("value too large"),
+            Self::NoSuchOffset => f.write_str("no such offset"),
+            Self::Stale => f.write_str("stale inode"),
+            Self::Interrupted => f.write_str("interrupted"),
+            Self::Busy(what) => write!(f, "busy: {what}"),
+            Self::Unsupported(what) => write!(f, "not supported: {what}"),
+            Self::NotUtf8 => f.write_str("the content is not UTF-8"),
+            Self::Path { path, source } => write!(f, "{}: {source}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            Self::Device(error) => error.source(),
+            Self::Journal(error) => Some(error),
+            Self::Log { source, .. } => Some(source),
+            Self::InUse(error) => error.source(),
+            Self::Path { source, .. } => Some(&**source),
+            _ => None,
+        }
+    }
+}
+
+impl From<extant_block::Error> for Error {
+    fn from(error: extant_block::Error) -> Self {
+        Self::Device(error)
+    }
+}
+
+impl From<extant_journal::Error> for Error {
+    fn from(error: extant_journal::Error) -> Self {
+        Self::Journal(error)
+    }
+}
+
+impl From<MmpHolder> for Error {
+    fn from(error: MmpHolder) -> Self {
+        Self::InUse(error)
+    }
 }
 
 impl Error {
@@ -374,7 +417,7 @@ impl From<Error> for io::Error {
 }
 
 /// The host that uses a disk, in the words of its block.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MmpHolder {
     /// The host.
     pub node: String,
@@ -385,6 +428,8 @@ pub struct MmpHolder {
     /// It is `e2fsck`.
     pub is_fsck: bool,
 }
+
+impl std::error::Error for MmpHolder {}
 
 impl fmt::Display for MmpHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -73,6 +73,13 @@
 //! ```
 //!
 //! The library does not print, exit or read the environment. It runs on Linux.
+//!
+//! # Features
+//!
+//! Both are on by default. Without them, disks that need them are refused by name.
+//!
+//! - `casefold`: directories that ignore case, by the tables of Unicode;
+//! - `encrypt`: names of encrypted files, shown as Linux shows them without keys.
 
 mod api;
 mod check;

@@ -1,6 +1,6 @@
 //! Errors of the journal.
 
-use std::io;
+use std::{fmt, io};
 
 use extant_ondisk::{FsBlock, TransactionId};
 use extant_rt::Arc;
@@ -12,59 +12,60 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error in the bytes of a journal, and its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Corrupt {
     /// The superblock lacks the magic number or has an unknown type.
-    #[error("no journal superblock")]
     NotASuperblock,
     /// The superblock's checksum is wrong.
-    #[error("wrong checksum of the journal superblock")]
     SuperblockChecksum,
     /// A field of the superblock contradicts the file system, the map or another field.
-    #[error("journal superblock: impossible {0}")]
     Field(&'static str),
     /// A descriptor, revoke or commit block of a transaction that must be replayed has a wrong checksum.
-    #[error("wrong checksum in log block {0}")]
     Checksum(u32),
     /// A copy of a block does not match the checksum in its tag.
-    #[error("wrong checksum of the copy in log block {0}")]
     CopyChecksum(u32),
     /// A tag or a revoke record in this log block names a block outside the file system.
-    #[error("log block {0} names a block outside the file system")]
     OutOfRange(u32),
     /// A revoke block's length is impossible.
-    #[error("log block {0}: impossible length of revoke records")]
     RevokeLength(u32),
 }
 
+impl fmt::Display for Corrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotASuperblock => f.write_str("no journal superblock"),
+            Self::SuperblockChecksum => f.write_str("wrong checksum of the journal superblock"),
+            Self::Field(what) => write!(f, "journal superblock: impossible {what}"),
+            Self::Checksum(block) => write!(f, "wrong checksum in log block {block}"),
+            Self::CopyChecksum(block) => write!(f, "wrong checksum of the copy in log block {block}"),
+            Self::OutOfRange(block) => write!(f, "log block {block} names a block outside the file system"),
+            Self::RevokeLength(block) => write!(f, "log block {block}: impossible length of revoke records"),
+        }
+    }
+}
+
+impl std::error::Error for Corrupt {}
+
 /// Why the journal refused or failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// A device failed.
-    #[error("journal I/O: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
     /// The journal's bytes are damaged.
-    #[error(transparent)]
-    Corrupt(#[from] Corrupt),
+    Corrupt(Corrupt),
     /// The journal has features that are not known, or that exclude each other: their bits.
-    #[error("unknown features {0:#x} of the journal")]
     Incompatible(u32),
     /// The fast commits to be replayed have features that are not known: their bits.
-    #[error("unknown features {0:#x} of the fast commits to be replayed")]
     FastCommitFeatures(u32),
     /// The map of the log overlaps itself, has gaps or leaves the device.
-    #[error("the map of the journal is broken: {0}")]
     BadMap(&'static str),
     /// The log holds transactions: replay it first.
-    #[error("the journal needs recovery")]
     NeedsRecovery,
     /// The log is too short to hold any transaction.
-    #[error("a journal of {0} blocks is too short")]
     TooShort(u32),
     /// One handle asked for more than a whole transaction may have.
-    #[error("{asked} credits asked, a transaction has at most {max}")]
     TooManyCredits {
         /// The credits requested.
         asked: u32,
@@ -72,7 +73,6 @@ pub enum Error {
         max: u32,
     },
     /// A transaction does not fit into the log: its handles changed more blocks than they had credits.
-    #[error("a transaction needs {blocks} log blocks, the log has {len}")]
     TransactionTooLarge {
         /// The blocks that it needs.
         blocks: u64,
@@ -80,26 +80,17 @@ pub enum Error {
         len: u32,
     },
     /// A final block has a wrong length.
-    #[error("block {0} of a transaction has a wrong length")]
     WrongLength(FsBlock),
     /// The client could not give a transaction's blocks.
-    #[error("the journal's client failed: {0}")]
-    Client(#[source] BoxError),
+    Client(BoxError),
     /// The client is gone, so its changes are too.
-    #[error("the journal's client is gone")]
     ClientGone,
     /// A commit was requested of a transaction that does not exist yet.
-    #[error("transaction {0} does not exist")]
     NoSuchTransaction(TransactionId),
     /// The journal was closed.
-    #[error("the journal is closed")]
     Closed,
     /// An operation was abandoned between its first change and its end, so that its transaction must not be
     /// committed.
-    #[error(
-        "an operation {} between its first change and its end ({opened_at})",
-        if *panicked { "panicked" } else { "failed" }
-    )]
     Unfinished {
         /// Where its handle was opened.
         opened_at: &'static std::panic::Location<'static>,
@@ -107,12 +98,68 @@ pub enum Error {
         panicked: bool,
     },
     /// A thread panicked on whose work others depend.
-    #[error("{0}; what it was doing is unknown")]
     Panicked(&'static str),
     /// A caller asked for writing to stop at once.
-    #[error("shut down")]
     ShutDown,
     /// The journal was aborted; nothing is written any more. The cause came first.
-    #[error("the journal was aborted: {0}")]
-    Aborted(#[source] Arc<Error>),
+    Aborted(Arc<Error>),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "journal I/O: {error}"),
+            Self::Corrupt(error) => error.fmt(f),
+            Self::Incompatible(bits) => write!(f, "unknown features {bits:#x} of the journal"),
+            Self::FastCommitFeatures(bits) => {
+                write!(f, "unknown features {bits:#x} of the fast commits to be replayed")
+            }
+            Self::BadMap(what) => write!(f, "the map of the journal is broken: {what}"),
+            Self::NeedsRecovery => f.write_str("the journal needs recovery"),
+            Self::TooShort(blocks) => write!(f, "a journal of {blocks} blocks is too short"),
+            Self::TooManyCredits { asked, max } => {
+                write!(f, "{asked} credits asked, a transaction has at most {max}")
+            }
+            Self::TransactionTooLarge { blocks, len } => {
+                write!(f, "a transaction needs {blocks} log blocks, the log has {len}")
+            }
+            Self::WrongLength(block) => write!(f, "block {block} of a transaction has a wrong length"),
+            Self::Client(error) => write!(f, "the journal's client failed: {error}"),
+            Self::ClientGone => f.write_str("the journal's client is gone"),
+            Self::NoSuchTransaction(id) => write!(f, "transaction {id} does not exist"),
+            Self::Closed => f.write_str("the journal is closed"),
+            Self::Unfinished { opened_at, panicked } => write!(
+                f,
+                "an operation {} between its first change and its end ({opened_at})",
+                if *panicked { "panicked" } else { "failed" }
+            ),
+            Self::Panicked(what) => write!(f, "{what}; what it was doing is unknown"),
+            Self::ShutDown => f.write_str("shut down"),
+            Self::Aborted(error) => write!(f, "the journal was aborted: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            Self::Corrupt(error) => error.source(),
+            Self::Client(error) => Some(&**error),
+            Self::Aborted(error) => Some(&**error),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<Corrupt> for Error {
+    fn from(error: Corrupt) -> Self {
+        Self::Corrupt(error)
+    }
 }

@@ -6,10 +6,8 @@
 //! Source: kernel `fs/unicode`, `generic_ci_match` of `fs/libfs.c`. Tests: `casefold` in `crates/extant/tests/formats`, by e2fsprogs'
 //! tables.
 
-use std::iter;
-
-use caseless::Caseless;
-use unicode_normalization::UnicodeNormalization;
+#[cfg(feature = "casefold")]
+use {caseless::Caseless, unicode_normalization::UnicodeNormalization};
 
 /// `s_encoding` of UTF-8 by Unicode 12.1.
 pub const ENCODING_UTF8_12_1: u16 = 1;
@@ -36,15 +34,25 @@ impl<'n> FoldedName<'n> {
 }
 
 /// The form in which names are compared, and hashed for an index; `None` for what is no UTF-8.
+#[cfg(feature = "casefold")]
 #[must_use]
 pub fn fold(name: &[u8]) -> Option<String> {
     let shown = std::str::from_utf8(name).ok()?.chars().filter(|letter| !is_ignorable(*letter));
     // Each alone, before marks
-    let folded = shown.flat_map(|letter| iter::once(letter).default_case_fold().nfd().default_case_fold());
+    let folded =
+        shown.flat_map(|letter| std::iter::once(letter).default_case_fold().nfd().default_case_fold());
     Some(folded.nfd().collect())
 }
 
+/// Without the Unicode tables no name has another form. Disks that need them are refused.
+#[cfg(not(feature = "casefold"))]
+#[must_use]
+pub fn fold(_: &[u8]) -> Option<String> {
+    None
+}
+
 /// `Default_Ignorable_Code_Point`.
+#[cfg(feature = "casefold")]
 fn is_ignorable(letter: char) -> bool {
     matches!(
         u32::from(letter),

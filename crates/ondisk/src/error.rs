@@ -10,18 +10,40 @@ use crate::feature::IncompatFeatures;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why bytes were refused, or a value cannot be written.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// A structure contradicts itself, its checksum or the format.
-    #[error(transparent)]
-    Corrupt(#[from] Corrupt),
+    Corrupt(Corrupt),
     /// The disk uses features under which its bytes must not be interpreted.
-    #[error("incompatible features: {0}")]
     Incompatible(IncompatFeatures),
     /// A value does not fit the field that the disk has for it.
-    #[error("{0} does not fit the on-disk field")]
     NotRepresentable(&'static str),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Corrupt(error) => error.fmt(f),
+            Self::Incompatible(features) => write!(f, "incompatible features: {features}"),
+            Self::NotRepresentable(what) => write!(f, "{what} does not fit the on-disk field"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Corrupt(error) => error.source(),
+            _ => None,
+        }
+    }
+}
+
+impl From<Corrupt> for Error {
+    fn from(error: Corrupt) -> Self {
+        Self::Corrupt(error)
+    }
 }
 
 impl Error {
@@ -33,14 +55,22 @@ impl Error {
 }
 
 /// A structure that is wrong, and how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("corrupt {structure}: {reason}")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Corrupt {
     /// The kind of structure.
     pub structure: Structure,
     /// The reason that it is refused.
     pub reason: &'static str,
 }
+
+impl fmt::Display for Corrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { structure, reason } = self;
+        write!(f, "corrupt {structure}: {reason}")
+    }
+}
+
+impl std::error::Error for Corrupt {}
 
 /// The kinds of structure on a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

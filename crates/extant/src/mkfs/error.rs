@@ -1,13 +1,12 @@
 //! Errors of making a file system.
 
-use std::io;
+use std::{fmt, io};
 
 /// Why no file system was made, or planned.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The device failed.
-    #[error("{what}: {source}")]
     Io {
         /// What was written.
         what: &'static str,
@@ -15,22 +14,16 @@ pub enum Error {
         source: io::Error,
     },
     /// The device or the number of blocks is too small for this layout.
-    #[error("too small: {0}")]
     TooSmall(&'static str),
     /// The size, or another request, exceeds what the format can express.
-    #[error("too large: {0}")]
     TooLarge(&'static str),
     /// No feature of this name is known.
-    #[error("unknown feature '{0}'")]
     UnknownFeature(String),
     /// The feature is known but cannot be made here.
-    #[error("feature '{0}' is not supported")]
     UnsupportedFeature(String),
     /// No extended option of this name is known or supported.
-    #[error("unknown or unsupported extended option '{0}'")]
     UnknownOption(String),
     /// A value is out of range or malformed.
-    #[error("invalid {what}: '{value}'")]
     Invalid {
         /// Which value.
         what: &'static str,
@@ -38,11 +31,41 @@ pub enum Error {
         value: String,
     },
     /// Two options exclude each other.
-    #[error("{0}")]
     Conflict(&'static str),
     /// A structure could not be written; a defect of the layout.
-    #[error(transparent)]
-    Ondisk(#[from] extant_ondisk::Error),
+    Ondisk(extant_ondisk::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { what, source } => write!(f, "{what}: {source}"),
+            Self::TooSmall(what) => write!(f, "too small: {what}"),
+            Self::TooLarge(what) => write!(f, "too large: {what}"),
+            Self::UnknownFeature(name) => write!(f, "unknown feature '{name}'"),
+            Self::UnsupportedFeature(name) => write!(f, "feature '{name}' is not supported"),
+            Self::UnknownOption(name) => write!(f, "unknown or unsupported extended option '{name}'"),
+            Self::Invalid { what, value } => write!(f, "invalid {what}: '{value}'"),
+            Self::Conflict(what) => f.write_str(what),
+            Self::Ondisk(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            Self::Ondisk(error) => error.source(),
+            _ => None,
+        }
+    }
+}
+
+impl From<extant_ondisk::Error> for Error {
+    fn from(error: extant_ondisk::Error) -> Self {
+        Self::Ondisk(error)
+    }
 }
 
 /// The result of making or planning a file system.

@@ -19,8 +19,13 @@ pub(crate) const INCOMPAT_READ: IncompatFeatures = IncompatFeatures::FILETYPE
     .union(IncompatFeatures::LARGEDIR)
     .union(IncompatFeatures::INLINE_DATA)
     .union(IncompatFeatures::EA_INODE)
-    .union(IncompatFeatures::ENCRYPT)
-    .union(IncompatFeatures::CASEFOLD);
+    .union(IncompatFeatures::ENCRYPT.intersection(built_with(cfg!(feature = "encrypt"))))
+    .union(IncompatFeatures::CASEFOLD.intersection(built_with(cfg!(feature = "casefold"))));
+
+/// All features, or none if what they need is not built in.
+const fn built_with(it: bool) -> IncompatFeatures {
+    if it { IncompatFeatures::all() } else { IncompatFeatures::empty() }
+}
 
 /// Incompatible features with which a disk can only be read.
 pub(crate) const INCOMPAT_READ_ONLY: IncompatFeatures =

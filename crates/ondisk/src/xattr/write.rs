@@ -1,5 +1,7 @@
 //! Writing attributes: the list anew each time, values packed against the end.
 
+use std::fmt;
+
 use super::{
     BLOCK_HEADER_BYTES, BLOCKS_OFFSET, END_BYTES, ENTRY_HEADER_BYTES, HASH_OFFSET, IBODY_HEADER_BYTES, MAGIC,
     NAME_MAX, REFCOUNT_OFFSET, Xattr, XattrValue, hash_block, hash_entry,
@@ -7,9 +9,16 @@ use super::{
 use crate::field;
 
 /// The attributes do not fit the space, or a name is longer than [`NAME_MAX`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no room for the extended attributes")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
+
+impl fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no room for the extended attributes")
+    }
+}
+
+impl std::error::Error for NoRoom {}
 
 /// Bytes an entry with a name of `name_len` bytes takes, its value apart.
 #[must_use]
