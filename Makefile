@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) c++:g++ pkg-config:pkgconf mke2fs:e2fsprogs setfatt
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-package install-capi test-capi test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-online-growth test-contexts fuzz mutations fuzz-structures test-exchange test-layers test-labels test-images test-boot soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
+.PHONY: all build test test-package install-capi test-capi test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-online-growth test-contexts fuzz mutations fuzz-structures test-exchange test-layers test-labels test-images test-boot soak test-guide-lab lint demo install install-names test-drop-in bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -166,6 +166,12 @@ test-capi: setup-test build
 	$(CARGO) test --locked -p extant-capi -- --include-ignored
 	RUN_BY="make test-capi" TIMEOUT=3600 scripts/run-guides target/release/extant docs/guides/use-from-c.md
 
+# Programs of Debian that call mke2fs, e2fsck and tune2fs, with e2fsprogs' and with Extant's: equal disks and statuses; needs root and loop
+# devices; a minute.
+test-drop-in: setup-test build
+	@scripts/setup genimage:genimage systemd-repart:systemd
+	scripts/test-drop-in target/release/extant
+
 # The crates as packages, and the examples of the library's front page and guide against them alone, in a project of its own; 2 minutes.
 # Its dependencies must be fetched, as after any build.
 test-package: setup-build
@@ -280,6 +286,10 @@ install: setup-build
 	$(STATIC)
 	install -D -m 755 target/static/$(TARGET)/release/extant $(DESTDIR)$(PREFIX)/bin/extant
 	scripts/install-beside $(DESTDIR)$(PREFIX)/bin/extant $(DESTDIR)$(PREFIX)/share
+
+# Links under the names of e2fsprogs, in a directory that a builder has first in its PATH.
+install-names: install
+	scripts/install-names ../../../bin/extant $(DESTDIR)$(PREFIX)/lib/extant/bin
 
 # The C library: header, shared and static library, pkg-config. VERSION is the workspace's.
 LIBDIR ?= $(PREFIX)/lib

@@ -17,7 +17,7 @@ const ARCHIVE_TO_DISK_MAX: u64 = 4;
 const LAYER_BYTES_MIN: u64 = 16 << 20;
 
 /// Which image, of those in a layout or in what `docker save` wrote.
-#[derive(Args)]
+#[derive(Args, Default)]
 pub struct ImageOptions {
     /// Of a container image that holds several, the one of this name
     #[arg(long = "image", value_name = "NAME[:TAG]")]

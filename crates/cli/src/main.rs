@@ -1,8 +1,9 @@
-//! The command `extant`: see `extant --help`.
+//! The command `extant`: see `extant --help`. Under names of e2fsprogs it is their programs.
 
 mod address;
 mod container_image;
 mod disks;
+mod e2fsprogs;
 mod failure;
 mod foreign;
 mod id_maps;
@@ -21,5 +22,6 @@ mod verbs;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    verbs::run(std::env::args_os())
+    let arguments: Vec<_> = std::env::args_os().collect();
+    e2fsprogs::called(&arguments).unwrap_or_else(|| verbs::run(arguments))
 }

@@ -21,9 +21,10 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::ProgressForm;
 use crate::size;
-use content::{Content, Room};
+pub use content::Content;
+use content::Room;
 use ownership::{OwnershipOptions, owner};
-use target::Target;
+pub use target::{Target, existing_bytes};
 use verity::VerityOptions;
 
 /// Sizes without a suffix count units of this many bytes, unless blocks were chosen.

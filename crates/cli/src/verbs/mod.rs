@@ -40,12 +40,14 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::{EXIT_USAGE, Failure};
 use crate::output;
+pub use info::uuid_text;
+pub use mkfs::{Content, Target, existing_bytes};
 
 /// Exit status of `check` for a wrong command line, as that of fsck.
 const EXIT_CHECK_USAGE: u8 = 16;
 
 /// What a verb gives back: its exit status, or why it failed.
-type Outcome = Result<u8, Failure>;
+pub type Outcome = Result<u8, Failure>;
 
 /// Reads and writes ext4 disks and images without mounting them, as root or not.
 ///
@@ -109,8 +111,8 @@ enum Verb {
 }
 
 /// Does what the command line says.
-pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let arguments = find::with_two_dashes(arguments.collect());
+pub fn run(arguments: Vec<OsString>) -> ExitCode {
+    let arguments = find::with_two_dashes(arguments);
     if let Some(exit) = mount::called_by_mount(&arguments) {
         return ExitCode::from(exit);
     }
@@ -121,9 +123,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             let is_help = !error.use_stderr();
             if as_json && !is_help {
-                let text = error.to_string();
-                let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-                output::report(&Failure::usage(line), true);
+                output::report(&Failure::usage(first_line(&error)), true);
             } else {
                 // A closed terminal cannot show the error.
                 let _ = error.print();
@@ -142,6 +142,21 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             ExitCode::from(failure.exit())
         }
     }
+}
+
+/// Does what a verb and its arguments say.
+///
+/// # Errors
+/// `usage` for a wrong command line, and the verb's own failure.
+pub fn outcome(words: impl IntoIterator<Item = OsString>) -> Outcome {
+    let words = std::iter::once(OsString::from("extant")).chain(words);
+    let command = Command::try_parse_from(words).map_err(|error| Failure::usage(first_line(&error)))?;
+    command.verb.run()
+}
+
+fn first_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
 
 impl Verb {

@@ -4,7 +4,7 @@ use super::bench::{Bench, DISK};
 
 /// A disk that is as it was but for its journal, which holds a new file `/etc/late` and a changed `/etc/hostname`:
 /// the blocks in which a changed copy differs.
-fn dirty_disk() -> Option<Bench> {
+pub fn dirty_disk() -> Option<Bench> {
     const BLOCK: usize = 4096;
     let bench = Bench::new()?;
     std::fs::copy(bench.path(DISK), bench.path("after.img")).expect("copy");

@@ -7,6 +7,7 @@ mod copies;
 mod copying;
 mod defrag;
 mod differences;
+mod e2fsprogs;
 mod exclusion;
 mod exec_sibling;
 mod fs_verity;

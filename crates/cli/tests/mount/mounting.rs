@@ -196,6 +196,29 @@ fn programs_of_mount_are_answered() {
 }
 
 #[test]
+fn mounts_of_fuse2fs_are_served() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::new("64M");
+    let program = disk.point.with_file_name("fuse2fs");
+    symlink(EXTANT, &program).expect("link");
+    let call = |options: &str| {
+        let mut command = Command::new(&program);
+        command.arg(&disk.image).arg(&disk.point).args(["-o", options]).status().expect("status").code()
+    };
+    assert_eq!(call("rw,no_such_word"), Some(1));
+    assert_eq!(call("fakeroot,minixdf"), Some(0));
+    fs::write(disk.point.join("file"), b"x").expect("write");
+    disk.umount();
+    assert_eq!(call("ro,no_default_opts"), Some(0));
+    assert_eq!(fs::read(disk.point.join("file")).expect("file"), b"x");
+    assert!(fs::write(disk.point.join("other"), b"x").is_err());
+    disk.umount();
+    assert_clean(&disk.image);
+}
+
+#[test]
 fn shutdown_stops_writing_and_leaves_a_disk_to_recover() {
     if !can_mount() || Command::new("xfs_io").arg("-V").output().is_err() {
         println!("skipped: no xfs_io");

@@ -1,0 +1,35 @@
+//! The file or device that mke2fs makes a file system on: a file stays as long as it is, or becomes long enough.
+
+use std::io::IsTerminal as _;
+use std::path::Path;
+
+use extant_block::DeviceAccess;
+
+use crate::disks::{ImageLocation, device_failure, open_device};
+use crate::failure::Failure;
+use crate::verbs::Target;
+pub(super) use crate::verbs::existing_bytes;
+
+/// Opens it, long enough for `bytes`. What is there is overwritten with `force`, and where there is no terminal to ask at.
+pub(super) fn open(
+    image: &Path,
+    mut location: ImageLocation,
+    bytes: Option<u64>,
+    force: bool,
+) -> Result<Target, Failure> {
+    let length = existing_bytes(image, ImageLocation::default());
+    if let (Some(bytes), Some(length)) = (bytes, length) {
+        let end = location.offset.unwrap_or(0).saturating_add(bytes);
+        if end < length {
+            // The rest of the file is left alone.
+            location.offset.get_or_insert(0);
+        } else if location.offset.is_some() && end > length {
+            let mut device = open_device(image, DeviceAccess::read_write(), location.wait())?;
+            if !device.is_block_special() {
+                device.set_len(end).map_err(|error| device_failure(image, error))?;
+            }
+        }
+    }
+    let can_ask = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    Target::open(image, location, bytes, force || !can_ask)
+}

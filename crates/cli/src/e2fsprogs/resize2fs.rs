@@ -1,0 +1,77 @@
+//! `resize2fs`, of disks that are not mounted.
+
+use std::path::Path;
+
+use extant::{Mount, ShrinkTo};
+use extant_block::{BlockDevice, DeviceAccess};
+use extant_ondisk::Superblock;
+use extant_rt::Arc;
+
+use super::letters::Letters;
+use super::{Call, dumpe2fs};
+use crate::disks::{ImageLocation, open_device};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::size;
+use crate::verbs::{Outcome, outcome};
+
+/// Makes a disk larger or smaller.
+pub(super) fn run(call: &Call) -> Outcome {
+    let letters = Letters::read(call, "fFpPMV", "bsdSz")?;
+    call.banner("resize2fs");
+    if letters.has('V') {
+        return Ok(0);
+    }
+    let (image, size) = match letters.places.as_slice() {
+        [image] => (Path::new(image), None),
+        [image, size] => (Path::new(image), Some(size.to_string_lossy())),
+        _ => return Err(Failure::usage("usage: resize2fs [-fFpPM] device [size]")),
+    };
+    let before = dumpe2fs::superblock(image)?;
+    let block = u64::from(before.block_size());
+    let mut output = Output::new();
+    if letters.has('P') {
+        output
+            .line(format!("Estimated minimum size of the filesystem: {}", minimum(image)?.div_ceil(block)))?;
+        output.finish()?;
+        return Ok(0);
+    }
+    let bytes = match (&size, letters.has('M')) {
+        (Some(_), true) => return Err(Failure::usage("a size and -M exclude each other")),
+        (Some(text), false) => size::parse(text, block).map_err(Failure::usage)?,
+        (None, true) => minimum(image)?,
+        (None, false) => {
+            open_device(image, DeviceAccess::read_only(), ImageLocation::default().wait())?.size()
+        }
+    };
+    let blocks = bytes / block;
+    if blocks == before.blocks_count() {
+        eprintln!("The filesystem is already {}.  Nothing to do!\n", long(&before));
+        return Ok(0);
+    }
+    let [place, kib] = [image.display().to_string(), (block / 1024).to_string()];
+    output.line(format!("Resizing the filesystem on {place} to {blocks} ({kib}k) blocks."))?;
+    output.finish()?;
+    outcome([
+        "resize".into(),
+        "--".into(),
+        image.as_os_str().to_owned(),
+        (blocks * block).to_string().into(),
+    ])?;
+    let mut output = Output::new();
+    output.line(format!("The filesystem on {place} is now {}.\n", long(&dumpe2fs::superblock(image)?)))?;
+    output.finish()?;
+    Ok(0)
+}
+
+fn long(superblock: &Superblock) -> String {
+    format!("{} ({}k) blocks long", superblock.blocks_count(), superblock.block_size() / 1024)
+}
+
+/// The bytes of the smallest disk that holds what is on it.
+fn minimum(image: &Path) -> Result<u64, Failure> {
+    let device = open_device(image, DeviceAccess::read_only(), ImageLocation::default().wait())?;
+    let device: Arc<dyn BlockDevice> = Arc::new(device);
+    let plan = Mount::new().plan_shrink(&device, ShrinkTo::Minimum);
+    Ok(plan.map_err(|error| Failure::opening(image, &error))?.min_bytes)
+}
