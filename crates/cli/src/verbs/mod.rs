@@ -54,7 +54,7 @@ pub type Outcome = Result<u8, Failure>;
 /// IMAGE is an image file or a block device; IMAGE:/PATH is a place on it. An argument that exists on the host is of
 /// the host.
 #[derive(Parser)]
-#[command(name = "extant", version, max_term_width = 100, arg_required_else_help = true, after_help = AFTER_HELP)]
+#[command(name = "extant", version = env!("EXTANT_VERSION"), max_term_width = 100, arg_required_else_help = true, after_help = AFTER_HELP)]
 struct Command {
     #[command(subcommand)]
     verb: Verb,
