@@ -455,14 +455,21 @@ fn refusal(path: &Path, access: DeviceAccess, is_block_special: bool, source: io
 
 /// Writes every byte, in as many calls as it takes.
 fn write_all(file: &File, offset: u64, bufs: &[io::IoSlice<'_>], flags: ReadWriteFlags) -> io::Result<()> {
-    let mut at = offset;
+    let (mut at, mut is_emulated) = (offset, false);
     for batch in bufs.chunks(BUFS_PER_CALL) {
         let mut rest = batch.to_vec();
         let mut rest = rest.as_mut_slice();
         // Steps over empty buffers, which would look like a write of nothing.
         io::IoSlice::advance_slices(&mut rest, 0);
         while !rest.is_empty() {
-            let written = retry_on_intr(|| rustix::io::pwritev2(file, rest, at, flags))?;
+            let written = match retry_on_intr(|| rustix::io::pwritev2(file, rest, at, flags)) {
+                // The emulator of another CPU, qemu-user, has no pwritev2.
+                Err(Errno::NOSYS) => {
+                    is_emulated = true;
+                    retry_on_intr(|| rustix::io::pwritev(file, rest, at))?
+                }
+                written => written?,
+            };
             if written == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
@@ -470,7 +477,7 @@ fn write_all(file: &File, offset: u64, bufs: &[io::IoSlice<'_>], flags: ReadWrit
             io::IoSlice::advance_slices(&mut rest, written);
         }
     }
-    Ok(())
+    if is_emulated && flags.contains(ReadWriteFlags::DSYNC) { file.sync_data() } else { Ok(()) }
 }
 
 /// False for a request that the host does not know or that does not suit its alignment.
