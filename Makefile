@@ -3,8 +3,11 @@
 CARGO ?= cargo
 PREFIX ?= /usr/local
 TARGET := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
-# A static binary from the host's own C library: no other toolchain is needed.
-STATIC := RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --locked -p extant-cli --target $(TARGET) --target-dir target/static
+# A static binary for a target, the host's by default: then its own C library is linked, and no other toolchain is needed.
+STATIC := RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --locked -p extant-cli --target-dir target/static --target
+STATIC_TARGETS := x86_64-unknown-linux-musl aarch64-unknown-linux-musl
+# Rust's own linker serves every target.
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER := rust-lld
 
 # What the programs below call, as COMMAND:PACKAGE.
 BUILD_TOOLS := cc:gcc
@@ -12,7 +15,7 @@ TEST_TOOLS := $(BUILD_TOOLS) c++:g++ pkg-config:pkgconf mke2fs:e2fsprogs setfatt
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-package install-capi test-capi test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-online-growth test-contexts fuzz mutations fuzz-structures test-exchange test-layers test-labels test-images test-boot soak test-guide-lab lint demo install install-names test-drop-in bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
+.PHONY: all build test test-package install-capi test-capi test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-online-growth test-contexts fuzz mutations fuzz-structures test-exchange test-layers test-labels test-images test-boot soak test-guide-lab lint demo install install-names static test-static deb dist test-newcomer test-drop-in bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -283,9 +286,35 @@ demo: setup-test build lab
 	scripts/demo target/release/extant
 
 install: setup-build
-	$(STATIC)
+	$(STATIC) $(TARGET)
 	install -D -m 755 target/static/$(TARGET)/release/extant $(DESTDIR)$(PREFIX)/bin/extant
 	scripts/install-beside $(DESTDIR)$(PREFIX)/bin/extant $(DESTDIR)$(PREFIX)/share
+
+# Static binaries for x86-64 and arm64, with musl, which rustup adds: target/static/TARGET/release/extant.
+static: setup-build
+	rustup target add $(STATIC_TARGETS)
+	for target in $(STATIC_TARGETS); do $(STATIC) $$target || exit 1; done
+
+# Both static binaries make a disk, fill it and check it, that of arm64 by emulation.
+test-static: setup-test static
+	@scripts/setup qemu-aarch64-static:qemu-user-static file:file
+	scripts/test-static target/static/x86_64-unknown-linux-musl/release/extant
+	scripts/test-static qemu-aarch64-static target/static/aarch64-unknown-linux-musl/release/extant
+
+# Debian packages of the static binaries, in target/deb.
+deb: static
+	@scripts/setup dpkg-deb:dpkg aarch64-linux-gnu-strip:binutils-aarch64-linux-gnu
+	scripts/make-deb target/static/x86_64-unknown-linux-musl/release/extant amd64 target/deb
+	scripts/make-deb target/static/aarch64-unknown-linux-musl/release/extant arm64 target/deb target/static/x86_64-unknown-linux-musl/release/extant
+
+# What a release has, in target/dist: both binaries, both packages, their checksums.
+dist: deb
+	scripts/make-dist target/dist
+
+# The package in a new Debian: installed by apt, manual, completions, a first disk; needs root and a mirror of Debian; 2 minutes.
+test-newcomer: deb
+	@scripts/setup mmdebstrap:mmdebstrap
+	scripts/test-newcomer target/deb/extant_*_amd64.deb
 
 # Links under the names of e2fsprogs, in a directory that a builder has first in its PATH.
 install-names: install
