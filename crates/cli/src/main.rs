@@ -1,6 +1,7 @@
 //! The command `extant`: see `extant --help`. Under names of e2fsprogs it is their programs.
 
 mod address;
+mod colors;
 mod container_image;
 mod disks;
 mod e2fsprogs;

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Outcome, Report};
 use crate::address::DiskPath;
+use crate::colors::{ColorWhen, Colors};
 use crate::disks::{Disks, Reading, open_for_reading};
 use crate::failure::Failure;
 use crate::json::put_text;
@@ -22,7 +23,8 @@ use crate::tree::{Directories, Visited, child, sorted};
 /// List directories on a disk
 ///
 /// One name on a line, in the order of the bytes of the names. On a terminal, what cannot be printed is escaped.
-/// Owners are named as the disk's own /etc/passwd and /etc/group name them. Times are in UTC.
+/// Owners are named as the disk's own /etc/passwd and /etc/group name them. Times are in UTC. Colours are those of
+/// LS_COLORS.
 #[derive(Args)]
 #[command(
     disable_help_flag = true,
@@ -53,6 +55,9 @@ pub struct Ls {
     /// Go down into directories
     #[arg(short = 'R')]
     recursive: bool,
+    /// Colour names by what they are
+    #[arg(long, value_name = "WHEN", default_value = "auto", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
+    color: ColorWhen,
     #[command(flatten)]
     reading: Reading,
     /// What to list: IMAGE or IMAGE:/PATH
@@ -71,6 +76,7 @@ struct Listing<'a> {
     output: Output,
     documents: Vec<Value>,
     report: Report,
+    colors: Option<Colors>,
     has_headings: bool,
     is_first: bool,
 }
@@ -84,6 +90,7 @@ impl Ls {
             output: Output::new(),
             documents: Vec::new(),
             report: Report::new(self.reading.json),
+            colors: Colors::of_environment(self.color).filter(|_| !self.reading.json),
             has_headings: self.places.len() > 1 || self.recursive,
             is_first: true,
         };
@@ -157,7 +164,7 @@ impl Listing<'_> {
         let mut rows = Vec::new();
         for name in shown {
             let mut file = None;
-            if !self.verb.is_short() {
+            if !self.verb.is_short() || self.colors.is_some() {
                 let found = visited.dir.lookup(name).map_err(failed_at(&child(place, name)));
                 let Some(found) = self.report.unless_failed(found) else { continue };
                 file = Some(found);
@@ -215,7 +222,11 @@ impl Listing<'_> {
             line.extend(format!(" {links:>a$} {user:<b$} {group:<c$} {size:>d$}").bytes());
             line.extend(format!(" {} ", &metadata.mtime.date_time()[..16]).bytes());
         }
-        line.extend(self.output.name(&row.name));
+        let name = self.output.name(&row.name);
+        line.extend(match (&self.colors, &row.file) {
+            (Some(colors), Some(file)) => colors.paint(name, &row.name, &file.metadata()),
+            _ => name,
+        });
         if let Some((file, _)) = long
             && file.metadata().file_type == FileType::Symlink
         {

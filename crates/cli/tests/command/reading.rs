@@ -1,7 +1,7 @@
 //! Verbs that read: what they show, and that they write nothing.
 
 use std::fs::File;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use super::bench::{Bench, DISK, tool};
 
@@ -246,4 +246,37 @@ fn what_is_encrypted_is_listed_and_refused_by_name() {
     assert!(refused.contains("can only be read, for it has the features encrypt"), "{refused}");
     assert!(bench.ok(&["info", "e.img"]).out.contains(" encrypt "));
     bench.ok(&["check", "e.img"]);
+}
+
+#[test]
+fn names_have_the_colours_of_ls() {
+    let Some(bench) = Bench::new() else { return };
+    bench.shell(
+        "cd tree; mkdir sticky open both; chmod 1755 sticky; chmod 777 open; chmod 1777 both
+        touch a.tar b.gz set group twice; ln twice other; ln -s etc dir; chmod 4755 set; chmod 2755 group; mkfifo pipe",
+    );
+    bench.mke2fs("colours.img", "16M", &["-d", "tree"]);
+    let list = |mut command: Command, colors: &str, arguments: &[&str]| {
+        let run = bench.finish(command.args(arguments).env("LS_COLORS", colors), b"");
+        assert_eq!(run.status, 0, "{}", run.err);
+        // The two reset the terminal at different places.
+        let plain = ["\u{1b}[0m", "\u{1b}[00m", "\u{1b}[m"]
+            .iter()
+            .fold(run.out, |text, reset| text.replace(reset, ""));
+        plain.lines().filter(|line| !line.contains("lost+found")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    for colors in [
+        "",
+        "di=00:*.tar=31:*.gz=01;31:ex=:ow=0:mh=44",
+        "*.tar=31:*tar=32:fi=33:ln=5;31",
+        "st=:tw=:su=0:pi=35",
+    ] {
+        let ls = list(bench.command("ls"), colors, &["--color=always", "-1", "tree"]);
+        assert_eq!(list(bench.extant(), colors, &["ls", "--color", "colours.img"]), ls, "{colors}");
+        assert!(ls.len() > 15 && ls.iter().any(|line| line.starts_with('\u{1b}')), "{ls:?}");
+    }
+    // Without a terminal there are none.
+    let plain = list(bench.extant(), "di=31", &["ls", "colours.img"]);
+    assert_eq!(plain, list(bench.extant(), "di=31", &["ls", "--color=never", "colours.img"]));
+    assert!(plain.iter().all(|line| !line.contains('\u{1b}')));
 }
