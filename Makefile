@@ -170,7 +170,7 @@ test-capi: setup-test build
 	RUN_BY="make test-capi" TIMEOUT=3600 scripts/run-guides target/release/extant docs/guides/use-from-c.md
 
 # Programs of Debian that call mke2fs, e2fsck and tune2fs, with e2fsprogs' and with Extant's: equal disks and statuses; needs root and loop
-# devices; a minute.
+# devices.
 test-drop-in: setup-test build
 	@scripts/setup genimage:genimage systemd-repart:systemd
 	scripts/test-drop-in target/release/extant

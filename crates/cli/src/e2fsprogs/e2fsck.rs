@@ -4,7 +4,7 @@
 //! in memory only. Damage is reported and left alone: status 4 under `-n`, `-p` and `-a`, as e2fsck has it for damage that is
 //! left, and 20 where repair was asked for, which adds the status of a wrong usage.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use extant_ondisk::{IncompatFeatures, State, Superblock};
 
@@ -86,14 +86,20 @@ struct Look<'a> {
 
 impl Look<'_> {
     fn run(&self) -> Outcome {
-        let mut superblock = dumpe2fs::superblock(&self.image)?;
         let mut output = Output::new();
+        let mut superblock = match dumpe2fs::superblock(&self.image) {
+            Ok(superblock) => superblock,
+            Err(failure) if failure.kind == "corrupt" => {
+                return self.damaged(output, &self.image.display().to_string(), &[failure.to_string()]);
+            }
+            Err(failure) => return Err(failure),
+        };
         if self.may != May::Nothing && superblock.incompat().contains(IncompatFeatures::RECOVER) {
             output.line(format!("{}: recovering journal", self.name(&superblock)))?;
             let fs = match open_for_writing(&self.image, ImageLocation::default()) {
                 Ok(fs) => fs,
                 Err(failure) if failure.kind == "corrupt" => {
-                    return self.damaged(output, &superblock, &[failure.to_string()]);
+                    return self.damaged(output, &self.name(&superblock), &[failure.to_string()]);
                 }
                 Err(failure) => return Err(failure),
             };
@@ -111,7 +117,7 @@ impl Look<'_> {
             Err(failure) => return Err(failure),
         };
         if !findings.is_empty() {
-            return self.damaged(output, &superblock, &findings);
+            return self.damaged(output, &self.name(&superblock), &findings);
         }
         output.line(format!("{}: {}", self.name(&superblock), used(&superblock)))?;
         output.finish()?;
@@ -124,8 +130,7 @@ impl Look<'_> {
         Ok(findings.iter().map(ToString::to_string).collect())
     }
 
-    fn damaged(&self, mut output: Output, superblock: &Superblock, findings: &[String]) -> Outcome {
-        let name = self.name(superblock);
+    fn damaged(&self, mut output: Output, name: &str, findings: &[String]) -> Outcome {
         findings.iter().try_for_each(|finding| output.line(format!("{name}: {finding}")))?;
         let status = match self.may {
             May::Nothing => {
@@ -141,8 +146,9 @@ impl Look<'_> {
                 EXIT_ERRORS_LEFT
             }
             May::Repair => {
-                self.call
-                    .say("repair is not served by Extant; e2fsck of e2fsprogs has it; nothing was changed");
+                self.call.say(
+                    "repair is not served by Extant; e2fsck of e2fsprogs has it; the damage is left as it is",
+                );
                 EXIT_ERRORS_LEFT | EXIT_USAGE
             }
         };
@@ -153,7 +159,7 @@ impl Look<'_> {
     /// The label, if there is one, else the device.
     fn name(&self, superblock: &Superblock) -> String {
         match superblock.volume_name() {
-            label if label.is_empty() => Path::display(&self.image).to_string(),
+            label if label.is_empty() => self.image.display().to_string(),
             label => escape(&label),
         }
     }

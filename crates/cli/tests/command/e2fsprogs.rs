@@ -244,6 +244,16 @@ fn fsck_finishes_the_journal_and_leaves_damage_alone() {
         status(&bench, 8, "e2fsck -n missing.img");
         status(&bench, 8, "e2fsck -n tree/etc/passwd");
     });
+    // The superblock's checksum is wrong: no repair here takes a copy of it.
+    let mut bytes = bench.bytes(DISK);
+    bytes[1024 + 0x80] ^= 1;
+    fs::write(bench.path(DISK), bytes).expect("disk");
+    for (letters, exit) in [("-n", 4), ("-p", 4), ("-y", 20)] {
+        assert!(
+            status(&bench, exit, &format!("e2fsck {letters} disk.img")).contains("checksum"),
+            "{letters}"
+        );
+    }
 }
 
 #[test]
