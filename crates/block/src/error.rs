@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
+
 /// The process that holds a lock on a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
@@ -134,20 +136,41 @@ fn named(holder: Option<&Holder>) -> String {
     holder.map_or_else(|| "another process".to_owned(), Holder::to_string)
 }
 
+impl Error {
+    /// The kind of `std::io::Error` that it becomes.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        match self {
+            Self::Io { source, .. } => source.kind(),
+            Self::Locked { .. } | Self::Mounted { .. } | Self::Busy { .. } | Self::LoopAttached { .. } => {
+                io::ErrorKind::ResourceBusy
+            }
+            Self::WriteProtected { .. } => io::ErrorKind::ReadOnlyFilesystem,
+            Self::NotADevice { .. } | Self::Unsuitable { .. } | Self::OutOfRange { .. } | Self::Model(_) => {
+                io::ErrorKind::InvalidInput
+            }
+        }
+    }
+
+    /// The `errno` that a system call gives in the same case.
+    #[must_use]
+    pub fn raw_os_error(&self) -> i32 {
+        let errno = match self {
+            Self::Io { source, .. } => Errno::from_io_error(source).unwrap_or(Errno::IO),
+            Self::Locked { .. } | Self::Mounted { .. } | Self::Busy { .. } | Self::LoopAttached { .. } => {
+                Errno::BUSY
+            }
+            Self::WriteProtected { .. } => Errno::ROFS,
+            Self::NotADevice { .. } | Self::Unsuitable { .. } | Self::OutOfRange { .. } | Self::Model(_) => {
+                Errno::INVAL
+            }
+        };
+        errno.raw_os_error()
+    }
+}
+
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
-        let kind = match &error {
-            Error::Io { source, .. } => source.kind(),
-            Error::Locked { .. }
-            | Error::Mounted { .. }
-            | Error::Busy { .. }
-            | Error::LoopAttached { .. } => io::ErrorKind::ResourceBusy,
-            Error::WriteProtected { .. } => io::ErrorKind::ReadOnlyFilesystem,
-            Error::NotADevice { .. }
-            | Error::Unsuitable { .. }
-            | Error::OutOfRange { .. }
-            | Error::Model(_) => io::ErrorKind::InvalidInput,
-        };
-        Self::new(kind, error)
+        Self::new(error.kind(), error)
     }
 }

@@ -156,9 +156,9 @@ impl From<Error> for Failure {
             }
             Error::Journal(_) => (host().unwrap_or_else(errno), EXTANT_ERROR_DEVICE, None),
             Error::Corrupt { location, .. } | Error::Log { location, .. } => {
-                (host().unwrap_or(libc::EUCLEAN), EXTANT_ERROR_CORRUPT, Some(*location))
+                (host().unwrap_or_else(errno), EXTANT_ERROR_CORRUPT, Some(*location))
             }
-            Error::Truncated { .. } => (libc::EUCLEAN, EXTANT_ERROR_CORRUPT, None),
+            Error::Truncated { .. } => (errno(), EXTANT_ERROR_CORRUPT, None),
             Error::Incompatible(_) | Error::ReadOnlyFeatures(_) => (errno(), EXTANT_ERROR_INCOMPATIBLE, None),
             Error::InUse(_) => (errno(), EXTANT_ERROR_IN_USE, None),
             Error::InvalidArgument(_) | Error::OutOfRange { .. } => (errno(), EXTANT_ERROR_ARGUMENT, None),
@@ -171,17 +171,15 @@ impl From<Error> for Failure {
 impl From<extant_block::Error> for Failure {
     fn from(error: extant_block::Error) -> Self {
         use extant_block::Error as Device;
-        let (errno, kind) = match &error {
+        let kind = match &error {
             Device::Locked { .. }
             | Device::Mounted { .. }
             | Device::Busy { .. }
-            | Device::LoopAttached { .. } => (libc::EBUSY, EXTANT_ERROR_IN_USE),
-            Device::WriteProtected { .. } => (libc::EROFS, EXTANT_ERROR_DEVICE),
-            Device::OutOfRange { .. } => (libc::EINVAL, EXTANT_ERROR_ARGUMENT),
-            Device::Io { source, .. } => (source.raw_os_error().unwrap_or(libc::EIO), EXTANT_ERROR_DEVICE),
-            _ => (libc::EINVAL, EXTANT_ERROR_DEVICE),
+            | Device::LoopAttached { .. } => EXTANT_ERROR_IN_USE,
+            Device::OutOfRange { .. } => EXTANT_ERROR_ARGUMENT,
+            _ => EXTANT_ERROR_DEVICE,
         };
-        Self::new(errno, kind, error)
+        Self::new(error.raw_os_error(), kind, error)
     }
 }
 

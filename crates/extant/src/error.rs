@@ -245,7 +245,8 @@ impl Error {
         match self {
             Self::Path { source, .. } => source.kind(),
             Self::Io { source, .. } => source.kind(),
-            Self::Device(_) | Self::Loop => Kind::Other,
+            Self::Device(error) => error.kind(),
+            Self::Loop => Kind::Other,
             Self::Corrupt { .. }
             | Self::Journal(_)
             | Self::Log { .. }
@@ -277,8 +278,9 @@ impl Error {
     pub fn raw_os_error(&self) -> i32 {
         let errno = match self {
             Self::Path { source, .. } => return source.raw_os_error(),
+            Self::Device(error) => return error.raw_os_error(),
             Self::Io { source, .. } => Errno::from_io_error(source).unwrap_or(Errno::IO),
-            Self::Corrupt { .. } => Errno::UCLEAN,
+            Self::Corrupt { .. } | Self::Log { .. } | Self::Truncated { .. } => Errno::UCLEAN,
             Self::ReadOnly | Self::ReadOnlyFeatures(_) => Errno::ROFS,
             Self::NoSpace | Self::NoInodes => Errno::NOSPC,
             Self::QuotaExceeded => Errno::DQUOT,
@@ -304,7 +306,7 @@ impl Error {
             Self::Stale => Errno::STALE,
             Self::Busy(_) | Self::InUse(_) => Errno::BUSY,
             Self::Unsupported(_) | Self::Incompatible(_) => Errno::OPNOTSUPP,
-            Self::Device(_) | Self::Journal(_) | Self::Log { .. } | Self::Truncated { .. } => Errno::IO,
+            Self::Journal(_) => Errno::IO,
         };
         errno.raw_os_error()
     }

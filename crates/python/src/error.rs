@@ -49,28 +49,13 @@ impl From<extant::Error> for Failure {
     fn from(error: extant::Error) -> Self {
         // The caller adds the path.
         let error = error.into_cause();
-        let errno = match error {
-            extant::Error::Device(device) => return device.into(),
-            extant::Error::Log { .. } | extant::Error::Truncated { .. } => libc::EUCLEAN,
-            _ => error.raw_os_error(),
-        };
-        Self::new(errno, error)
+        Self::new(error.raw_os_error(), error)
     }
 }
 
 impl From<extant_block::Error> for Failure {
     fn from(error: extant_block::Error) -> Self {
-        use extant_block::Error as Device;
-        let errno = match &error {
-            Device::Locked { .. }
-            | Device::Mounted { .. }
-            | Device::Busy { .. }
-            | Device::LoopAttached { .. } => libc::EBUSY,
-            Device::WriteProtected { .. } => libc::EROFS,
-            Device::Io { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
-            _ => libc::EINVAL,
-        };
-        Self::new(errno, error)
+        Self::new(error.raw_os_error(), error)
     }
 }
 

@@ -4,7 +4,8 @@ use std::error::Error as _;
 use std::io;
 use std::path::Path;
 
-use extant::Error;
+use extant::device::{Create, DeviceAccess, FileDevice};
+use extant::{Error, Mount};
 
 use crate::new_disk;
 
@@ -35,7 +36,14 @@ fn kinds_are_those_of_the_numbers() {
         Error::Unsupported("x"),
         Error::Incompatible("x".into()),
     ];
-    for error in errors {
+    let dir = tempfile::tempdir().expect("a directory");
+    let image = dir.path().join("disk.img");
+    let held = FileDevice::open(&image, DeviceAccess { create: Create::New, ..DeviceAccess::default() });
+    let open = |path: &Path| Mount::new().open(path).expect_err("no disk, or one in use");
+    let of_devices = [open(&image), open(dir.path()), open(&dir.path().join("none"))];
+    drop(held.expect("a new image"));
+    assert_eq!(of_devices.each_ref().map(Error::raw_os_error), [16, 22, 2], "{of_devices:?}");
+    for error in errors.into_iter().chain(of_devices) {
         let of_number = io::Error::from_raw_os_error(error.raw_os_error());
         assert_eq!(error.kind(), of_number.kind(), "{error:?} and {of_number:?}");
     }
