@@ -187,6 +187,7 @@ test-package: setup-build
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy -p extant --no-default-features --locked -- -D warnings
 	scripts/check-words
 	scripts/check-links
 

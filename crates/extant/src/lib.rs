@@ -76,12 +76,15 @@
 //!
 //! # Features
 //!
-//! Both are on by default. Without them, disks that need them are refused by name.
+//! All are on by default. Without the first two, disks that need them are refused by name.
 //!
 //! - `casefold`: directories that ignore case, by the tables of Unicode;
-//! - `encrypt`: names of encrypted files, shown as Linux shows them without keys.
+//! - `encrypt`: names of encrypted files, shown as Linux shows them without keys;
+//! - `check`: [`Filesystem::check`];
+//! - `tune`: [`Tune`], which changes features, labels and checksums of disks that exist.
 
 mod api;
+#[cfg(feature = "check")]
 mod check;
 mod defrag;
 pub mod device;
@@ -100,9 +103,11 @@ mod page_cache;
 mod resize;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "tune")]
 mod tune;
 
 pub use api::{Dir, DirEntry, Dirent, File, Filesystem, Mount, OpenOptions, ReadDir, SYMLINKS_MAX, Walk};
+#[cfg(feature = "check")]
 pub use check::{FINDINGS_MAX, Finding, Pass, Progress};
 pub use defrag::{Changed, DefragEvent, DefragOptions, Defragmented};
 pub use directory::DirItem;
@@ -133,6 +138,7 @@ pub use namespace::Credentials;
 pub use namespace::{New, NewKind, RenameFlags};
 pub use resize::Grown;
 pub use resize::shrink::{ShrinkPlan, ShrinkProgress, ShrinkTo, Shrunk};
+#[cfg(feature = "tune")]
 pub use tune::{ErrorBehavior, Tune, TuneProgress, Tuned};
 
 /// The snippets of README.md compile, and those of the guide run.

@@ -8,6 +8,7 @@ use extant_ondisk::{GroupNumber, Structure, Superblock};
 use extant_rt::{Arc, Padded};
 use extant_writeback::Statistics as WritebackStatistics;
 
+#[cfg(feature = "check")]
 use crate::check::{Finding, Progress};
 use crate::defrag::{DefragEvent, DefragOptions, Defragmented};
 use crate::error::{Error, Location, MmpHolder, Result};
@@ -265,6 +266,7 @@ impl Filesystem {
     /// # Errors
     /// `Io` where the device cannot be read; `Incompatible` for features that may give the disk structures which the check does not
     /// know. Damage that a mount refuses is never seen here: it is the mount's error.
+    #[cfg(feature = "check")]
     pub fn check(&self, progress: &mut dyn FnMut(Progress)) -> Result<Vec<Finding>> {
         self.volume().check(progress)
     }

@@ -39,6 +39,7 @@ impl SpecialInodes {
     }
 
     /// Says that an inode is going to be the quota file of projects, before it is made.
+    #[cfg(feature = "tune")]
     pub(crate) fn set_project_quota(&self, number: InodeNumber) {
         self.project_quota.store(number.0, Ordering::Relaxed);
     }

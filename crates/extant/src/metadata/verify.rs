@@ -1,7 +1,7 @@
 //! Verifies metadata blocks when they are read, and computes their checksums when they are
 //! committed, by the kind of the block.
 
-use extant_ondisk::{Checksums, Error, ExtentNode, FsBlock, Reseed, orphan_file};
+use extant_ondisk::{Checksums, Error, ExtentNode, FsBlock, orphan_file};
 
 use crate::incore::buffer::BufferKind;
 
@@ -37,7 +37,8 @@ pub(crate) fn verify(
 
 /// Changes the checksum of a block that was read as `kind` to another seed, right or wrong as it is; not that of an index, whose length
 /// the index says.
-pub(crate) fn reseed(reseed: &Reseed, kind: BufferKind, bytes: &mut [u8]) {
+#[cfg(feature = "tune")]
+pub(crate) fn reseed(reseed: &extant_ondisk::Reseed, kind: BufferKind, bytes: &mut [u8]) {
     match kind {
         BufferKind::Directory(_) => reseed.dir_block(bytes),
         BufferKind::Extent(_) => reseed.extent_block(bytes),

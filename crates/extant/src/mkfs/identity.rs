@@ -35,11 +35,13 @@ impl Identity {
 }
 
 /// A random UUID, of version 4.
+#[cfg(feature = "tune")]
 pub(crate) fn random_uuid() -> [u8; 16] {
     SplitMix(RandomState::new().build_hasher().finish()).uuid()
 }
 
 /// A UUID of version 1: of this moment, and of a random node.
+#[cfg(feature = "tune")]
 pub(crate) fn time_uuid(clock: WallClock) -> [u8; 16] {
     /// Seconds from the beginning of the Gregorian calendar to 1970.
     const GREGORIAN_S: i64 = 12_219_292_800;

@@ -26,17 +26,20 @@ use extant_block::BlockDevice;
 use extant_rt::WallClock;
 
 pub use error::{Error, Result};
-pub(crate) use files::ORPHAN_FILE_BLOCKS;
-pub(crate) use inodes::empty_log;
 pub use layout::Layout;
-pub(crate) use sizes::{default_fast_commit_blocks, default_journal_blocks};
 pub(crate) use space::Space;
 pub(crate) use tables::place_from;
+#[cfg(feature = "tune")]
+pub(crate) use {
+    extended::parse_uuid,
+    files::ORPHAN_FILE_BLOCKS,
+    identity::{random_uuid, time_uuid},
+    inodes::empty_log,
+    sizes::{default_fast_commit_blocks, default_journal_blocks},
+};
 
 use extended::Extended;
-pub(crate) use extended::parse_uuid;
 use features::Features;
-pub(crate) use identity::{random_uuid, time_uuid};
 
 /// Makes a file system; a builder in the manner of [`std::fs::OpenOptions`].
 ///

@@ -200,6 +200,7 @@ impl Volume {
     ///
     /// # Errors
     /// `Corrupt`; `Io`. The log is there to be replayed again.
+    #[cfg(feature = "tune")]
     pub(crate) fn complete_staged(device: &Arc<dyn BlockDevice>) -> Result<bool> {
         let superblock = read_superblock(&**device)?;
         let is_staged =
