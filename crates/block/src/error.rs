@@ -137,18 +137,12 @@ fn named(holder: Option<&Holder>) -> String {
 }
 
 impl Error {
-    /// The kind of `std::io::Error` that it becomes.
+    /// The kind of `std::io::Error` that it becomes: the host's, or that of its number.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
         match self {
             Self::Io { source, .. } => source.kind(),
-            Self::Locked { .. } | Self::Mounted { .. } | Self::Busy { .. } | Self::LoopAttached { .. } => {
-                io::ErrorKind::ResourceBusy
-            }
-            Self::WriteProtected { .. } => io::ErrorKind::ReadOnlyFilesystem,
-            Self::NotADevice { .. } | Self::Unsuitable { .. } | Self::OutOfRange { .. } | Self::Model(_) => {
-                io::ErrorKind::InvalidInput
-            }
+            _ => io::Error::from_raw_os_error(self.raw_os_error()).kind(),
         }
     }
 

@@ -10,6 +10,12 @@ use extant_ondisk::Structure;
 pub const EXIT_FAILED: u8 = 1;
 /// Exit status: the command line was wrong.
 pub const EXIT_USAGE: u8 = 2;
+/// Exit status of fsck: damage is left on the disk.
+pub const EXIT_FSCK_ERRORS: u8 = 4;
+/// Exit status of fsck: it could not be found out.
+pub const EXIT_FSCK_OPERATIONAL: u8 = 8;
+/// Exit status of fsck: a wrong command line, or something that is not served.
+pub const EXIT_FSCK_USAGE: u8 = 16;
 
 const BROKEN_PIPE: &str = "broken_pipe";
 

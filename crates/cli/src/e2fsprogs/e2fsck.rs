@@ -11,19 +11,12 @@ use extant_ondisk::{IncompatFeatures, State, Superblock};
 use super::letters::Letters;
 use super::{Call, dumpe2fs, only_device};
 use crate::disks::{ImageLocation, Reading, clock, open_for_reading, open_for_writing, unmount};
-use crate::failure::Failure;
+use crate::failure::{EXIT_FSCK_ERRORS, EXIT_FSCK_OPERATIONAL, EXIT_FSCK_USAGE, Failure};
 use crate::output::{Output, escape};
 use crate::verbs::Outcome;
 
 const SERVED: &str = "pnayfvtFVdDC:E:";
 const REFUSED: &str = "rcMbBIjPlLNSskz";
-
-/// Damage is left on the disk.
-const EXIT_ERRORS_LEFT: u8 = 4;
-/// It could not be found out.
-const EXIT_OPERATIONAL: u8 = 8;
-/// What was asked for is not served.
-const EXIT_USAGE: u8 = 16;
 
 /// What may be done to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +31,7 @@ enum May {
 
 /// The exit status of a failure.
 pub(super) fn status_of(failure: &Failure) -> u8 {
-    if failure.kind == "usage" { EXIT_USAGE } else { EXIT_OPERATIONAL }
+    if failure.kind == "usage" { EXIT_FSCK_USAGE } else { EXIT_FSCK_OPERATIONAL }
 }
 
 /// Looks at a disk, and finishes what its journal has.
@@ -137,19 +130,19 @@ impl Look<'_> {
                 output.line(format!(
                     "\n{name}: ********** WARNING: Filesystem still has errors **********\n"
                 ))?;
-                EXIT_ERRORS_LEFT
+                EXIT_FSCK_ERRORS
             }
             May::Preen => {
                 output.line(format!(
                     "\n{name}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY.\n\t(e2fsck of e2fsprogs repairs; Extant does not)"
                 ))?;
-                EXIT_ERRORS_LEFT
+                EXIT_FSCK_ERRORS
             }
             May::Repair => {
                 self.call.say(
                     "repair is not served by Extant; e2fsck of e2fsprogs has it; the damage is left as it is",
                 );
-                EXIT_ERRORS_LEFT | EXIT_USAGE
+                EXIT_FSCK_ERRORS | EXIT_FSCK_USAGE
             }
         };
         output.finish()?;

@@ -8,14 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::Outcome;
 use crate::disks::{self, Reading, open_for_reading};
-use crate::failure::Failure;
+use crate::failure::{EXIT_FSCK_ERRORS, EXIT_FSCK_OPERATIONAL, Failure};
 use crate::output::{self, Output};
 use crate::progress::{Display, ProgressForm};
-
-/// Exit status of fsck: there are errors.
-const EXIT_ERRORS: u8 = 4;
-/// Exit status of fsck: it could not be found out.
-const EXIT_OPERATIONAL: u8 = 8;
 
 /// Look for damage on a disk
 ///
@@ -44,7 +39,7 @@ impl Check {
             Ok(status) => Ok(status),
             Err(failure) => {
                 output::report(&failure, self.reading.json);
-                Ok(EXIT_OPERATIONAL)
+                Ok(EXIT_FSCK_OPERATIONAL)
             }
         }
     }
@@ -111,7 +106,7 @@ impl Check {
             }
         }
         output.finish()?;
-        Ok(if is_clean { 0 } else { EXIT_ERRORS })
+        Ok(if is_clean { 0 } else { EXIT_FSCK_ERRORS })
     }
 }
 

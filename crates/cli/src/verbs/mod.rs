@@ -38,13 +38,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::failure::{EXIT_USAGE, Failure};
+use crate::failure::{EXIT_FSCK_USAGE, EXIT_USAGE, Failure};
 use crate::output;
 pub use info::uuid_text;
 pub use mkfs::{Content, Target, existing_bytes};
-
-/// Exit status of `check` for a wrong command line, as that of fsck.
-const EXIT_CHECK_USAGE: u8 = 16;
 
 /// What a verb gives back: its exit status, or why it failed.
 pub type Outcome = Result<u8, Failure>;
@@ -130,7 +127,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
             }
             return ExitCode::from(match (is_help, is_check) {
                 (true, _) => 0,
-                (false, true) => EXIT_CHECK_USAGE,
+                (false, true) => EXIT_FSCK_USAGE,
                 (false, false) => EXIT_USAGE,
             });
         }

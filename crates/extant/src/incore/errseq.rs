@@ -21,7 +21,7 @@ const SEEN: u32 = 1;
 impl WritebackError {
     /// Notes that data was lost (`errseq_set`).
     pub(crate) fn record(&self) {
-        // Release: pairs with the load in `check_and_advance`, besides the lock of the thread that finds the inode clean.
+        // Release: pairs with the load in `news_to`, besides the lock of the thread that finds the inode clean.
         let _ = self.0.fetch_update(Ordering::Release, Ordering::Relaxed, |errors| {
             Some((errors & !SEEN).wrapping_add(2))
         });
@@ -41,20 +41,20 @@ impl WritebackError {
 
     /// Whether an error was recorded that this cursor has not reported.
     pub(crate) fn is_news_to(&self, cursor: &ErrorCursor) -> bool {
+        self.news_to(cursor).is_some()
+    }
+
+    /// The errors, if the cursor has not reported the last one.
+    fn news_to(&self, cursor: &ErrorCursor) -> Option<u32> {
         // Acquire: pairs with `record`.
         let errors = self.0.load(Ordering::Acquire);
         // Relaxed: the cursor's number means nothing to others.
-        errors != 0 && errors | SEEN != cursor.0.load(Ordering::Relaxed)
+        (errors != 0 && errors | SEEN != cursor.0.load(Ordering::Relaxed)).then_some(errors)
     }
 
     /// Whether an error was recorded that this cursor has not reported. It has afterwards.
     pub(crate) fn check_and_advance(&self, cursor: &ErrorCursor) -> bool {
-        // Acquire: pairs with `record`.
-        let errors = self.0.load(Ordering::Acquire);
-        // Relaxed: the cursor's number means nothing to others.
-        if errors == 0 || errors | SEEN == cursor.0.load(Ordering::Relaxed) {
-            return false;
-        }
+        let Some(errors) = self.news_to(cursor) else { return false };
         // One that is recorded meanwhile stays unseen.
         let _ = self.0.compare_exchange(errors, errors | SEEN, Ordering::Relaxed, Ordering::Relaxed);
         cursor.0.swap(errors | SEEN, Ordering::Relaxed) != errors | SEEN
