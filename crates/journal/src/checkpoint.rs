@@ -14,7 +14,7 @@ use std::io;
 
 use extant_block::BlockDevice;
 use extant_ondisk::FsBlock;
-use extant_rt::{Arc, AtomicUsize, LockClass, OnceLock, Ordering, Rank, spawn};
+use extant_rt::{Arc, AtomicBool, LockClass, Ordering, Rank, share_work};
 
 use crate::abort_on_panic::AbortOnPanic;
 use crate::committed_blocks::CommittedBlock;
@@ -182,7 +182,7 @@ impl Journal {
         state.in_flight.extend(live.iter().map(|(block, _)| *block));
         drop(state);
         let count = live.len() as u64;
-        let done = write_in_flight(&self.device, live);
+        let done = write_in_flight(&*self.device, &live);
         self.state.lock().in_flight.clear();
         self.changed.notify_all();
         done?;
@@ -209,65 +209,21 @@ impl Journal {
     }
 }
 
-/// Blocks that several threads write to their places, ascending by number: each takes the next run.
-struct Writes {
-    device: Arc<dyn BlockDevice>,
-    blocks: Vec<(FsBlock, Arc<[u8]>)>,
-    /// The end of each run among the blocks.
-    ends: Vec<usize>,
-    /// The next run. Orders nothing: what is written is there from the beginning.
-    next: AtomicUsize,
-    failure: OnceLock<io::Error>,
-}
-
-impl Writes {
-    fn work(&self) {
-        while self.failure.get().is_none() {
-            let run = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(end) = self.ends.get(run) else { return };
-            let start = run.checked_sub(1).map_or(0, |before| self.ends[before]);
-            if let Err(error) = write_sorted_run(&*self.device, &self.blocks[start..*end]) {
-                // The first failure counts.
-                let _ = self.failure.set(error);
-            }
+/// Writes blocks, ascending by number, to their places; where requests take time, several at once. After a failure no other is begun.
+fn write_in_flight(device: &dyn BlockDevice, blocks: &[(FsBlock, Arc<[u8]>)]) -> io::Result<()> {
+    let runs: Vec<_> = runs(blocks).collect();
+    if !device.has_latency() || runs.len() < 2 {
+        return write_sorted(device, blocks);
+    }
+    let has_failed = AtomicBool::new(false);
+    let write = |run: usize| {
+        // Relaxed: a run more or less is written.
+        if has_failed.load(Ordering::Relaxed) {
+            return Ok(());
         }
-    }
-}
-
-/// Writes blocks, ascending by number, to their places; where requests take time, several at once.
-fn write_in_flight(device: &Arc<dyn BlockDevice>, blocks: Vec<(FsBlock, Arc<[u8]>)>) -> io::Result<()> {
-    let mut end = 0;
-    let ends: Vec<_> = runs(&blocks)
-        .map(|run| {
-            end += run.len();
-            end
-        })
-        .collect();
-    if !device.has_latency() || ends.len() < 2 {
-        return write_sorted(&**device, &blocks);
-    }
-    let threads_wanted = ends.len().min(REQUESTS_IN_FLIGHT);
-    let writes =
-        Writes { device: device.clone(), blocks, ends, next: AtomicUsize::new(0), failure: OnceLock::new() };
-    let writes = Arc::new(writes);
-    let start = |_| {
-        let writes = writes.clone();
-        spawn("extant-checkpoint", move || writes.work()).ok()
+        let written = write_sorted_run(device, runs[run]);
+        has_failed.fetch_or(written.is_err(), Ordering::Relaxed);
+        written
     };
-    // A thread that the host does not give is a request fewer in flight. This one only waits: were it to panic, the others would
-    // go on writing what nothing excludes any more.
-    let threads: Vec<_> = (0..threads_wanted).filter_map(start).collect();
-    if threads.is_empty() {
-        return write_sorted(&**device, &writes.blocks);
-    }
-    let panics = threads.into_iter().filter_map(|thread| thread.join().err());
-    if let Some(panic) = panics.last() {
-        std::panic::resume_unwind(panic);
-    }
-    match writes.failure.get() {
-        Some(error) => Err(error
-            .raw_os_error()
-            .map_or_else(|| io::Error::new(error.kind(), error.to_string()), io::Error::from_raw_os_error)),
-        None => Ok(()),
-    }
+    share_work(REQUESTS_IN_FLIGHT, runs.len(), write).into_iter().collect()
 }

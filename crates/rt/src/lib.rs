@@ -17,6 +17,7 @@ mod native;
 mod once_box;
 mod padded;
 mod rank;
+mod share_work;
 mod versioned;
 #[cfg(extant_rt = "virtual")]
 mod virtual_rt;
@@ -31,6 +32,7 @@ pub use native::*;
 pub use once_box::{OnceBox, OnceBoxes};
 pub use padded::{Padded, SHARDS, shard_of, spread};
 pub use rank::Rank;
+pub use share_work::share_work;
 pub use versioned::Versioned;
 #[cfg(extant_rt = "virtual")]
 pub use virtual_rt::*;

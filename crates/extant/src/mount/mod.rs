@@ -186,7 +186,7 @@ impl Volume {
     /// # Errors
     /// `Io` if the host gives no threads.
     fn over(map: BlockMap, mmp_guard: Option<MmpGuard>, options: &Options) -> Result<Self> {
-        let ranges = WritebackRanges::new(&map.geometry);
+        let ranges = WritebackRanges::new(&map.geometry, map.device.has_latency());
         let bytes = options.page_cache_bytes_for(&*map.device);
         let background = options.background && !options.read_only;
         let new_pages = || Pages::new(bytes, options.keep_clean_pages, ranges, background).map(Arc::new);

@@ -7,18 +7,13 @@ use std::fmt;
 
 use extant_ondisk::Structure;
 use extant_rt::{Arc, AtomicBool, LockClass, Mutex, OnceLock, Ordering, Weak};
-use extant_writeback::{
-    ContextMap, Inode as WritebackInode, Progress, Reason, RemainingWork, Store, Tuning, Writeback,
-};
+use extant_writeback::{Inode as WritebackInode, Progress, Reason, RemainingWork, Store, Tuning, Writeback};
 
 use crate::error::{Error, Location, Result};
 use crate::incore::inode::Inode;
 use crate::page_cache::PageCache;
 use crate::page_cache::flush::Scope;
-use crate::page_cache::writeback_ranges::{WritebackRanges, threads_wanted};
-
-/// Threads of a context at most.
-const THREADS_PER_CONTEXT_MAX: usize = 4;
+use crate::page_cache::writeback_ranges::WritebackRanges;
 
 /// What holds the page cache, while its threads do not.
 pub(crate) trait WritebackOwner: Send + Sync {
@@ -101,8 +96,7 @@ impl Contexts {
     pub fn new(dirty_bytes_max: u64, ranges: WritebackRanges, background: bool) -> Result<Self> {
         let failed = Mutex::with_key(LockClass::TABLES, 3, None);
         let target = Arc::new(Target { owner: OnceLock::new(), failed });
-        let per_context = threads_wanted().div_ceil(ranges.contexts_max()).min(THREADS_PER_CONTEXT_MAX);
-        let dispatch_threads = if background { per_context } else { 0 };
+        let dispatch_threads = if background { ranges.threads_per_context() } else { 0 };
         let tuning = Tuning { dispatch_threads, ..Tuning::new(dirty_bytes_max) };
         let writeback = Writeback::new(target.clone(), ranges, tuning)
             .map_err(|error| Location::of(Structure::Inode).io(error))?;

@@ -5,24 +5,20 @@
 //! What it changes in a run that is being written stays dirty; the run's update grows the file no further than to the end that
 //! the file had when the write of the run began.
 
-use std::io::IoSlice;
 use std::ops::Range;
 
 use extant_alloc::{MayUse, Reservation};
+use extant_ondisk::Structure;
 use extant_ondisk::extent::MAX_LEN;
-use extant_ondisk::{FsBlock, LogicalBlock, Structure};
 use extant_rt::{Arc, Ordering};
 
 use super::Pages;
-use super::place::{FieldChange, Placed};
+use super::writeback_extents::Outcome;
 use crate::error::{Error, Location, Result};
 use crate::incore::content::{ReadGuard, WritebackGuard};
-use crate::incore::folios::{DirtyRun, FolioSlice, Folios};
+use crate::incore::folios::{DirtyRun, Folios};
 use crate::incore::inode::Inode;
 use crate::incore::pages::InodePages;
-use crate::mapping::Mapping;
-use crate::mapping::prealloc::Wanted;
-use crate::metadata::quota::reserve::QuotaReservation;
 use crate::metadata::update::{Credits, MetadataUpdate};
 use crate::page_cache::PageCache;
 
@@ -31,10 +27,6 @@ const RUN_BYTES_MAX: u32 = 8 << 20;
 /// Bytes of a run at least. Above that a run is at most a quarter of a context's dirty limit, because the context's writers
 /// wait for the run that is being written once they have dirtied the rest.
 const RUN_BYTES_MIN: u32 = 256 << 10;
-
-/// Requests of a run that may fail before the rest of it is no longer tried by halves: a device that is gone takes no more
-/// writes for each block, and a few bad blocks are still distinguished from their neighbours.
-const FAILED_WRITES_MAX: u32 = 64;
 
 impl Pages {
     /// Bytes that are written and named at once.
@@ -56,90 +48,6 @@ pub(super) struct Scope {
 
 impl Scope {
     pub(super) const ALL: Self = Self { times: true, bytes_max: u64::MAX, blocks: 0..u32::MAX };
-}
-
-/// A run that is being written to the disk.
-struct WritebackExtent<'v> {
-    run: DirtyRun,
-    parts: Vec<FolioSlice>,
-    /// Its end in the file, which ended there or behind when the write of the run began.
-    end: u64,
-    placed: Placed<'v>,
-}
-
-/// Blocks of a run that reached the device, counted from its start, in ascending order; and the first error.
-#[derive(Default)]
-struct Written {
-    ranges: Vec<Range<u32>>,
-    error: Option<Error>,
-}
-
-impl Written {
-    fn add(&mut self, range: Range<u32>) {
-        match self.ranges.last_mut().filter(|last| last.end == range.start) {
-            Some(last) => last.end = range.end,
-            None => self.ranges.push(range),
-        }
-    }
-}
-
-/// The outcome of a run.
-#[derive(Default)]
-struct RunOutcome {
-    written: Vec<DirtyRun>,
-    lost: Vec<DirtyRun>,
-    /// The block of the file behind it.
-    end: u32,
-    /// Why something was lost.
-    error: Option<Error>,
-}
-
-impl RunOutcome {
-    /// All of a run is lost.
-    fn lost(run: DirtyRun, error: Error) -> Self {
-        Self { lost: vec![run], end: run.block + run.len, error: Some(error), ..Self::default() }
-    }
-
-    fn lose(&mut self, run: DirtyRun, range: Range<u32>) {
-        if !range.is_empty() {
-            self.lost.push(part_of(run, range));
-        }
-    }
-
-    /// Blocks that were written.
-    fn blocks(&self) -> u64 {
-        self.written.iter().map(|run| u64::from(run.len)).sum()
-    }
-}
-
-/// Blocks of a run, counted from its start.
-fn part_of(run: DirtyRun, range: Range<u32>) -> DirtyRun {
-    DirtyRun { block: run.block + range.start, len: range.end - range.start, ..run }
-}
-
-/// How many of `len` blocks fail, the first of which does, if those that fail lie together. It asks for few of them: for one twice as far
-/// each time, then between the last two.
-fn failing_len(len: u32, fails: impl Fn(u32) -> bool) -> u32 {
-    let (mut bad, mut step) = (0, 1);
-    let mut good = loop {
-        let next = (bad + step).min(len - 1);
-        if !fails(next) {
-            break next;
-        }
-        if next == len - 1 {
-            return len;
-        }
-        (bad, step) = (next, 2 * step);
-    };
-    while bad + 1 < good {
-        let middle = bad.midpoint(good);
-        if fails(middle) {
-            bad = middle;
-        } else {
-            good = middle;
-        }
-    }
-    good
 }
 
 /// Marks the pages of an inode as being written back.
@@ -360,48 +268,31 @@ impl PageCache {
         let dirty_end = inode.pages().read().folios.as_ref().map_or(0, Folios::dirty_end);
         let end = dirty_end.min(scope.blocks.end);
         while done < scope.bytes_max {
-            let mapping = held.mapping();
-            let run = inode.pages().write().folios.as_mut().and_then(|folios| {
-                let run = folios.next_dirty(at, len_max).filter(|run| run.block < end)?;
-                let run = DirtyRun { len: run.len.min(end - run.block), ..run };
-                folios.set_off(run);
-                Some(run)
-            });
-            let Some(run) = run else { break };
-            let is_refused = is_tail_lost && self.run_end(inode, run) > inode.state().raw.size();
-            let extent = if is_refused { Err(self.lost(inode)) } else { self.map_extent(inode, run) };
-            drop(mapping);
-            let written =
-                extent.as_ref().ok().map(|extent| self.write_out(inode, extent)).unwrap_or_default();
-            let _mapping = held.mapping();
-            let outcome = match extent {
-                Ok(extent) => self.end_io(inode, extent, written),
-                Err(error) if is_refused => RunOutcome::lost(run, error),
-                Err(error) => RunOutcome::lost(DirtyRun { len: self.unplaced_len(inode, run), ..run }, error),
+            let mut mapping = held.mapping();
+            let outcome = match self.next_batch(inode, at..end, len_max, is_tail_lost) {
+                Ok(batch) if batch.is_empty() => break,
+                Ok(batch) => {
+                    drop(mapping);
+                    let written = self.write_batch(inode, &batch);
+                    mapping = held.mapping();
+                    self.end_batch(inode, batch, written, is_tail_lost)
+                }
+                Err((run, error)) => self.outcome_lost(inode, run, error),
             };
+            is_tail_lost |= outcome.is_tail_lost;
             at = outcome.end;
             done += outcome.blocks() * u64::from(self.geometry.block_size);
-            is_tail_lost |= self.loses_tail(inode, &outcome);
             result = result.and(self.record_outcome(pages, inode, outcome));
+            drop(mapping);
         }
         (done, result)
     }
 
-    /// Whether the last block that the inode on the disk has of the file was not written: what is behind the end of the file
-    /// there may be anything, and must not come into it.
-    fn loses_tail(&self, inode: &Inode, outcome: &RunOutcome) -> bool {
-        let tail = inode.state().raw.size() / u64::from(self.geometry.block_size);
-        let has_tail = |run: &DirtyRun| {
-            !run.is_delayed && (u64::from(run.block)..u64::from(run.block + run.len)).contains(&tail)
-        };
-        outcome.lost.iter().any(has_tail)
-    }
-
-    /// Cleans what was written of a run and drops what was lost. An error is recorded before anything is clean.
+    /// Cleans what was written of runs and drops what was lost. An error is recorded before anything is clean.
     ///
     /// # Errors
     /// Why something was lost.
-    fn record_outcome(&self, pages: &Pages, inode: &Arc<Inode>, outcome: RunOutcome) -> Result<()> {
+    fn record_outcome(&self, pages: &Pages, inode: &Arc<Inode>, outcome: Outcome) -> Result<()> {
         if outcome.error.is_some() {
             self.inodes.unreported_errors.record(inode);
             self.writeback_error.record();
@@ -425,7 +316,7 @@ impl PageCache {
     }
 
     /// Where a run ends in the file.
-    fn run_end(&self, inode: &Inode, run: DirtyRun) -> u64 {
+    pub(super) fn run_end(&self, inode: &Inode, run: DirtyRun) -> u64 {
         let end = (u64::from(run.block) + u64::from(run.len)) * u64::from(self.geometry.block_size);
         end.min(inode.state().size())
     }
@@ -447,132 +338,6 @@ impl PageCache {
             .io(std::io::Error::other("data written before was lost"))
     }
 
-    /// Finds the place of a run's first blocks, or takes one: what can be written at once.
-    fn map_extent(&self, inode: &Arc<Inode>, run: DirtyRun) -> Result<WritebackExtent<'_>> {
-        let placed =
-            if run.is_delayed { self.place_delayed(inode, run)? } else { self.place_mapped(inode, run)? };
-        let run = DirtyRun { len: placed.len, ..run };
-        let parts = inode.pages().write().folios.as_mut().map(|folios| folios.parts(run)).unwrap_or_default();
-        Ok(WritebackExtent { run, parts, end: self.run_end(inode, run), placed })
-    }
-
-    fn place_mapped(&self, inode: &Arc<Inode>, run: DirtyRun) -> Result<Placed<'_>> {
-        let logical = LogicalBlock(run.block);
-        let location = Location::of(Structure::Inode).inode(inode.number);
-        match self.map(inode, &inode.raw(), logical, run.len)? {
-            Mapping::Data { start, len, unwritten: false } => Ok(Placed::in_map(logical, start, len)),
-            _ => Err(location.corrupt("a block that was written is not mapped")),
-        }
-    }
-
-    fn place_delayed(&self, inode: &Arc<Inode>, run: DirtyRun) -> Result<Placed<'_>> {
-        let wanted = Wanted {
-            logical: LogicalBlock(run.block),
-            len: run.len,
-            end: inode.state().size(),
-            // A file that is closed is not expected to grow.
-            grows: inode.user_count() > 0,
-            // The write was accepted.
-            may_use: MayUse::Reserved,
-        };
-        let mut kept = self.allocator.reservation_of_claimed(std::mem::take(&mut inode.pages().write().kept));
-        let placed = self.place_in_hole(inode, &inode.raw(), wanted, Some(&mut kept));
-        let mut inode_pages = inode.pages().write();
-        inode_pages.kept += kept.into_claimed();
-        let mut placed = placed?;
-        let taken = std::mem::take(&mut inode_pages.quota);
-        let mut quota = QuotaReservation::of_taken(self, taken);
-        placed.hold_quota(quota.split(self.bytes_of(placed.len)));
-        inode_pages.quota = quota.into_taken();
-        Ok(placed)
-    }
-
-    /// How many blocks from the start of a run on have no place, which [`PageCache::map_extent`] found none for: of a mapped run those
-    /// whose map is damaged or cannot be read; all of a delayed run, unless its map cannot be read.
-    fn unplaced_len(&self, inode: &Inode, run: DirtyRun) -> u32 {
-        let raw = inode.raw();
-        let map = |from: u32| self.map(inode, &raw, LogicalBlock(run.block + from), run.len - from);
-        match map(0) {
-            Err(_) => failing_len(run.len, |from| map(from).is_err()),
-            Ok(_) if run.is_delayed => run.len,
-            // It could be read the second time.
-            Ok(Mapping::Data { unwritten: false, .. }) => 1,
-            Ok(mapping) => mapping.len().min(run.len),
-        }
-    }
-
-    /// Writes a run to its place, and waits. A failed request is tried again by halves, so that a bad block does not lose
-    /// others.
-    fn write_out(&self, inode: &Arc<Inode>, extent: &WritebackExtent<'_>) -> Written {
-        let mut written = Written::default();
-        let mut failures = 0;
-        let whole = 0..extent.run.len;
-        let mut left = vec![whole];
-        while let Some(range) = left.pop() {
-            match self.write_range(inode, extent, &range) {
-                Ok(()) => written.add(range),
-                Err(error) => {
-                    failures += 1;
-                    written.error.get_or_insert(error);
-                    if range.len() > 1 && failures < FAILED_WRITES_MAX {
-                        let middle = range.start + (range.end - range.start) / 2;
-                        left.extend([middle..range.end, range.start..middle]);
-                    }
-                }
-            }
-        }
-        written
-    }
-
-    /// Writes blocks of a run, counted from its start.
-    fn write_range(
-        &self,
-        inode: &Arc<Inode>,
-        extent: &WritebackExtent<'_>,
-        range: &Range<u32>,
-    ) -> Result<()> {
-        let location = Location::of(Structure::Inode).inode(inode.number);
-        let block_size = self.geometry.block_size as usize;
-        let start = FsBlock(extent.placed.start.0 + u64::from(range.start));
-        let at = self.data_offset(start, 0, range.len() * block_size, location)?;
-        let (mut skipped, mut left) = (range.start as usize * block_size, range.len() * block_size);
-        let mut bufs = Vec::with_capacity(extent.parts.len());
-        for bytes in extent.parts.iter().map(FolioSlice::bytes) {
-            let own = &bytes[skipped.min(bytes.len())..];
-            let own = &own[..left.min(own.len())];
-            skipped = skipped.saturating_sub(bytes.len());
-            left -= own.len();
-            if !own.is_empty() {
-                bufs.push(IoSlice::new(own));
-            }
-        }
-        self.device.write_vectored_at(at, &bufs).map_err(|e| location.block(start).io(e))
-    }
-
-    /// Names what was written of a run, and has the file reach to its end; gives back what was not.
-    fn end_io<'v>(&'v self, inode: &Arc<Inode>, extent: WritebackExtent<'v>, written: Written) -> RunOutcome {
-        let WritebackExtent { run, end, mut placed, .. } = extent;
-        let mut outcome =
-            RunOutcome { end: run.block + run.len, error: written.error, ..RunOutcome::default() };
-        let block_size = u64::from(self.geometry.block_size);
-        let mut at = 0;
-        for range in written.ranges {
-            outcome.lose(run, at..range.start);
-            let end = end.min((u64::from(run.block) + u64::from(range.end)) * block_size);
-            at = range.end;
-            match self.name(inode, &mut placed, range.clone(), FieldChange { end, privileged: None }) {
-                Ok(()) => outcome.written.push(part_of(run, range)),
-                Err(error) => {
-                    outcome.error.get_or_insert(error);
-                    outcome.lose(run, range);
-                }
-            }
-        }
-        self.give_back_rest(placed);
-        outcome.lose(run, at..run.len);
-        outcome
-    }
-
     /// Puts the time of the last write into the inode.
     fn put_times(&self, inode: &Arc<Inode>) -> Result<()> {
         if inode.state().delalloc.time.is_none() {
@@ -590,27 +355,5 @@ impl PageCache {
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-
-    use super::*;
-
-    #[test]
-    fn blocks_that_fail_are_found_by_few_looks() {
-        for len in [1, 2, 3, 7, 64, 2048] {
-            for bad in (1..=len).step_by(1 + len as usize / 64) {
-                let looks = Cell::new(0);
-                let fails = |block| {
-                    looks.set(looks.get() + 1);
-                    block < bad
-                };
-                assert_eq!(failing_len(len, fails), bad, "of {len}");
-                assert!(looks.get() <= 2 * (u32::BITS - len.leading_zeros()), "{bad} of {len}");
-            }
-        }
     }
 }

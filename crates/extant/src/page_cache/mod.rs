@@ -39,6 +39,7 @@ mod place;
 mod read;
 mod write;
 mod write_through;
+pub(crate) mod writeback_extents;
 mod writeback_ranges;
 
 use std::collections::VecDeque;

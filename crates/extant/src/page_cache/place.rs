@@ -45,7 +45,7 @@ enum Pending<'v> {
 
 /// The filling of a hole: parts of it are named in ascending order.
 struct Filling<'v> {
-    /// The hole, until a part of it is filled.
+    /// The hole, until the map changes: a part of it is filled, or another one.
     hole: Option<Hole>,
     reservation: Reservation<'v>,
     /// Clusters that were taken and in which no block is named yet; none where the file had the cluster.
@@ -78,6 +78,27 @@ impl<'v> Placed<'v> {
     /// Whether they held what the file has there before the write.
     pub(super) const fn is_in_map(&self) -> bool {
         matches!(self.pending, Pending::None)
+    }
+
+    /// Has the map looked up again when they are named, because it changes until then.
+    pub(super) fn forget_hole(&mut self) {
+        if let Pending::Mapping(filling) = &mut self.pending {
+            filling.hole = None;
+        }
+    }
+
+    /// Has the map need what is kept, too.
+    pub(super) fn reserve_more(&mut self, kept: &mut Reservation<'v>) {
+        if let Pending::Mapping(filling) = &mut self.pending {
+            filling.reservation.merge(kept.split(u64::MAX));
+        }
+    }
+
+    /// Keeps what the map did not need.
+    pub(super) fn reserve_less(&mut self, kept: &mut Reservation<'v>) {
+        if let Pending::Mapping(filling) = &mut self.pending {
+            kept.merge(filling.reservation.split(u64::MAX));
+        }
     }
 
     /// Has what they are charged be out of what was taken of limits when the write was accepted.

@@ -17,14 +17,12 @@ use extant_writeback::ContextMap;
 const GROUPS_MIN: u32 = 4;
 /// Ranges at most: as there is a context for each at most, a sync looks at no more.
 const RANGES_MAX: u32 = 64;
-/// As many threads keep a device busy that wait for their requests one by one. Where there are so many ranges each has a
-/// context of its own.
+/// Threads that writeback wants at least, of all contexts. Each waits for the requests of one inode, and where they take time most of them
+/// wait. Where there are so many ranges each thread has a context of its own.
 const THREADS_WANTED_MIN: usize = 4;
-
-/// Threads that writeback wants, of all contexts.
-pub(super) fn threads_wanted() -> usize {
-    available_parallelism().max(THREADS_WANTED_MIN)
-}
+const THREADS_WANTED_MIN_LATENCY: usize = 16;
+/// Threads of a context at most.
+const THREADS_PER_CONTEXT_MAX: usize = 4;
 
 /// The writeback ranges of a disk.
 #[derive(Clone, Copy, Debug)]
@@ -33,12 +31,20 @@ pub(crate) struct WritebackRanges {
     group_count: u32,
     groups_per_range: u32,
     inodes_per_group: u32,
+    threads_wanted: usize,
 }
 
 impl WritebackRanges {
-    /// Those of a disk.
-    pub(crate) fn new(geometry: &Geometry) -> Self {
-        Self::of_groups(geometry.group_count, geometry.inodes_per_group)
+    /// Those of a disk, on a device with latency or not.
+    pub(crate) fn new(geometry: &Geometry, has_latency: bool) -> Self {
+        let min = if has_latency { THREADS_WANTED_MIN_LATENCY } else { THREADS_WANTED_MIN };
+        let ranges = Self::of_groups(geometry.group_count, geometry.inodes_per_group);
+        Self { threads_wanted: available_parallelism().max(min), ..ranges }
+    }
+
+    /// Threads of each context.
+    pub(super) fn threads_per_context(&self) -> usize {
+        self.threads_wanted.div_ceil(self.contexts_max()).min(THREADS_PER_CONTEXT_MAX)
     }
 
     fn of_groups(group_count: u32, inodes_per_group: u32) -> Self {
@@ -51,7 +57,8 @@ impl WritebackRanges {
         {
             ranges_per_band *= 2;
         }
-        Self { bands, group_count, groups_per_range: groups_per_band / ranges_per_band, inodes_per_group }
+        let groups_per_range = groups_per_band / ranges_per_band;
+        Self { bands, group_count, groups_per_range, inodes_per_group, threads_wanted: THREADS_WANTED_MIN }
     }
 
     fn group_of(&self, inode: u64) -> GroupNumber {
@@ -67,7 +74,7 @@ impl ContextMap for WritebackRanges {
     }
 
     fn contexts_wanted(&self) -> usize {
-        self.contexts_max().min(threads_wanted())
+        self.contexts_max().min(self.threads_wanted)
     }
 
     fn context_of(&self, inode: u64, contexts: usize) -> usize {

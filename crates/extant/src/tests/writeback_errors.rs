@@ -17,6 +17,7 @@ use crate::incore::inode_cache::InodeRef;
 use crate::mount::Options;
 use crate::mount::Volume;
 use crate::namespace::NewKind;
+use crate::page_cache::writeback_extents::BATCH_RUNS_MAX;
 
 const BLOCK: u64 = 4096;
 
@@ -220,11 +221,10 @@ fn an_error_is_recorded_before_its_blocks_are_clean() {
     let (_memory, device) = disk();
     let volume = mount(&device, false);
     let file = create(&volume, "file");
-    // Two runs: the first fails, the second is held up.
-    write(&volume, &file, 0..1, 1);
-    write(&volume, &file, 10..11, 1);
+    // Runs of one block: a batch of them fails, and the one behind it is held up.
+    (0..=BATCH_RUNS_MAX as u64).for_each(|run| write(&volume, &file, 2 * run..2 * run + 1, 1));
     let cursor = file.writeback_error.sample();
-    let (is_held_up, may_go) = hold_up(&device, 2, false);
+    let (is_held_up, may_go) = hold_up(&device, BATCH_RUNS_MAX as u64 + 1, false);
     std::thread::scope(|scope| {
         let flushed = scope.spawn(|| volume.sync_inode(&file, true));
         wait_for(&is_held_up);
@@ -232,7 +232,7 @@ fn an_error_is_recorded_before_its_blocks_are_clean() {
         let is_recorded = file.writeback_error.check_and_advance(&cursor);
         let is_reported = volume.check_writeback_error().is_err();
         may_go.store(true, Ordering::SeqCst);
-        assert_eq!(dirty, BLOCK, "the first run is clean");
+        assert_eq!(dirty, BLOCK, "the first runs are clean");
         assert!(is_recorded && is_reported, "and nobody learns why");
         assert!(flushed.join().unwrap().is_err());
     });

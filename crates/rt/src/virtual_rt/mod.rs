@@ -29,11 +29,11 @@ pub use std::sync::{Arc, Weak};
 pub use atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 pub use lines::{Level, Topology};
 pub use sync::{Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
-pub(crate) use thread::since_epoch;
 pub use thread::{
     HAS_TIMEOUTS, JoinHandle, Monotonic, available_parallelism, is_current, parallel, sleep, spawn,
     thread_slot, yield_now,
 };
+pub(crate) use thread::{is_simulated, since_epoch};
 pub use world::{
     Behind, Costs, LineReport, LockReport, Machine, Report, checksummed, copied, count_anew, work,
 };

@@ -73,6 +73,11 @@ pub fn is_current<T>(thread: &JoinHandle<T>) -> bool {
     }
 }
 
+/// Whether the caller is a virtual CPU.
+pub(crate) fn is_simulated() -> bool {
+    with(|_| ()).is_some()
+}
+
 /// Calls `run` with each index below `count`, each on a thread of its own, and returns the results in that order
 /// once all have ended.
 ///

@@ -1,0 +1,99 @@
+//! How many requests of a file are in flight at once when it is written back, by devices that take time and by those that don't.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use extant::mkfs::Mkfs;
+use extant::{File, Filesystem, Mount};
+use extant_block::{BlockDevice, MemoryDevice};
+
+const MIB: u64 = 1 << 20;
+const BLOCK: u64 = 4096;
+/// Blocks of the file, with a gap behind each.
+const BLOCKS: u64 = 64;
+
+/// A device whose writes take a while.
+struct Slow {
+    memory: MemoryDevice,
+    has_latency: bool,
+    in_flight: AtomicU64,
+    most_in_flight: AtomicU64,
+}
+
+impl BlockDevice for Slow {
+    fn size(&self) -> u64 {
+        self.memory.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.memory.read_at(offset, buf)
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        let in_flight = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_in_flight.fetch_max(in_flight, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(2));
+        let written = self.memory.write_vectored_at(offset, bufs);
+        self.in_flight.fetch_sub(1, Ordering::SeqCst);
+        written
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        assert_eq!(self.in_flight.load(Ordering::SeqCst), 0, "a flush waits for the data");
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.memory.discard(offset, bytes)
+    }
+
+    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.memory.write_zeroes(offset, bytes)
+    }
+
+    fn has_latency(&self) -> bool {
+        self.has_latency
+    }
+}
+
+/// An empty file on a disk that is mounted without threads of its own.
+fn empty_file(has_latency: bool) -> (Arc<Slow>, Filesystem, File) {
+    let memory = MemoryDevice::new(64 * MIB);
+    Mkfs::new().format(&memory).expect("format");
+    let (in_flight, most_in_flight) = (AtomicU64::new(0), AtomicU64::new(0));
+    let device = Arc::new(Slow { memory, has_latency, in_flight, most_in_flight });
+    let mount = Mount::new().background(false).page_cache_bytes(16 * MIB);
+    let fs = mount.open_device(device.clone()).expect("mount");
+    let file = fs.options().read(true).write(true).create(true).open("/file").expect("a file");
+    file.sync_all().expect("sync");
+    (device, fs, file)
+}
+
+/// Writes each second block and syncs: the most requests that were in flight.
+fn write_scattered(device: &Slow, file: &File, round: u8) -> u64 {
+    for block in 0..BLOCKS {
+        file.write_all_at(&[round; BLOCK as usize], 2 * block * BLOCK).expect("write");
+    }
+    device.most_in_flight.store(0, Ordering::SeqCst);
+    file.sync_all().expect("sync");
+    device.most_in_flight.load(Ordering::SeqCst)
+}
+
+#[test]
+fn scattered_blocks_are_written_side_by_side_where_the_device_takes_time() {
+    for (has_latency, in_flight) in [(true, 8..=16), (false, 1..=1)] {
+        let (device, fs, file) = empty_file(has_latency);
+        let new = write_scattered(&device, &file, 1);
+        let over_old = write_scattered(&device, &file, 2);
+        assert!(in_flight.contains(&new), "{new} requests of new blocks, latency {has_latency}");
+        assert!(in_flight.contains(&over_old), "{over_old} requests over old blocks, latency {has_latency}");
+        fs.unmount().expect("unmount");
+        let again = Mount::new().open_device(device).expect("mount");
+        let content = again.read("/file").expect("read");
+        let expected = |at: usize| if at / BLOCK as usize % 2 == 0 { 2 } else { 0 };
+        assert_eq!(content.len() as u64, (2 * BLOCKS - 1) * BLOCK);
+        assert!(content.iter().enumerate().all(|(at, byte)| *byte == expected(at)));
+    }
+}
