@@ -99,11 +99,20 @@ impl Buffers {
     /// A buffer with these bytes.
     #[must_use]
     pub fn copy(&self, bytes: &[u8]) -> Buffer {
-        let buffer = match bytes.len() {
+        Buffer::filled(self.pooled(bytes.len()), bytes)
+    }
+
+    /// A buffer to be filled: it has any bytes.
+    #[must_use]
+    pub fn to_fill(&self, bytes: usize) -> Buffer {
+        self.pooled(bytes).unwrap_or_else(|| Buffer(Memory::Heap(vec![0; bytes])))
+    }
+
+    fn pooled(&self, bytes: usize) -> Option<Buffer> {
+        match bytes {
             BUFFER_BYTES => self.regions.buffer(),
-            _ => self.slabs[thread_slot() % SHARDS].buffer(bytes.len()),
-        };
-        Buffer::filled(buffer, bytes)
+            _ => self.slabs[thread_slot() % SHARDS].buffer(bytes),
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! How many requests of a file are in flight at once when it is written back, by devices that take time and by those that don't.
+//! How many requests of a file are in flight at once when it is written back and read in order, on devices that take time and on others.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const BLOCK: u64 = 4096;
 /// Blocks of the file, with a gap behind each.
 const BLOCKS: u64 = 64;
 
-/// A device whose writes take a while.
+/// A device whose requests take a while.
 struct Slow {
     memory: MemoryDevice,
     has_latency: bool,
@@ -28,16 +28,13 @@ impl BlockDevice for Slow {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.wait();
         self.memory.read_at(offset, buf)
     }
 
     fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        let in_flight = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most_in_flight.fetch_max(in_flight, Ordering::SeqCst);
-        std::thread::sleep(Duration::from_millis(2));
-        let written = self.memory.write_vectored_at(offset, bufs);
-        self.in_flight.fetch_sub(1, Ordering::SeqCst);
-        written
+        self.wait();
+        self.memory.write_vectored_at(offset, bufs)
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -55,6 +52,22 @@ impl BlockDevice for Slow {
 
     fn has_latency(&self) -> bool {
         self.has_latency
+    }
+}
+
+impl Slow {
+    fn wait(&self) {
+        let in_flight = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_in_flight.fetch_max(in_flight, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(2));
+        self.in_flight.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// The most requests in flight at once during `act`.
+    fn most_during(&self, act: impl FnOnce()) -> u64 {
+        self.most_in_flight.store(0, Ordering::SeqCst);
+        act();
+        self.most_in_flight.load(Ordering::SeqCst)
     }
 }
 
@@ -76,9 +89,7 @@ fn write_scattered(device: &Slow, file: &File, round: u8) -> u64 {
     for block in 0..BLOCKS {
         file.write_all_at(&[round; BLOCK as usize], 2 * block * BLOCK).expect("write");
     }
-    device.most_in_flight.store(0, Ordering::SeqCst);
-    file.sync_all().expect("sync");
-    device.most_in_flight.load(Ordering::SeqCst)
+    device.most_during(|| file.sync_all().expect("sync"))
 }
 
 #[test]
@@ -92,8 +103,35 @@ fn scattered_blocks_are_written_side_by_side_where_the_device_takes_time() {
         fs.unmount().expect("unmount");
         let again = Mount::new().open_device(device).expect("mount");
         let content = again.read("/file").expect("read");
-        let expected = |at: usize| if at / BLOCK as usize % 2 == 0 { 2 } else { 0 };
+        let expected = |at: usize| if (at / BLOCK as usize).is_multiple_of(2) { 2 } else { 0 };
         assert_eq!(content.len() as u64, (2 * BLOCKS - 1) * BLOCK);
         assert!(content.iter().enumerate().all(|(at, byte)| *byte == expected(at)));
+    }
+}
+
+#[test]
+fn a_file_read_in_order_is_read_ahead_side_by_side_where_the_device_takes_time() {
+    const BYTES: u64 = 12 * MIB + 5000;
+    for (has_latency, in_flight) in [(true, 4..=16), (false, 1..=1)] {
+        let (device, fs, file) = empty_file(has_latency);
+        // Each word is its own number, so that no block is like another.
+        let words = (0..BYTES / 8 + 1).flat_map(u64::to_le_bytes);
+        let content: Vec<u8> = words.take(BYTES as usize).collect();
+        // Not aligned to anything.
+        file.write_all_at(&content[..3000], 0).expect("write");
+        file.write_all_at(&content[3000..], 3000).expect("write");
+        drop(file);
+        fs.unmount().expect("unmount");
+        let again = Mount::new().page_cache_bytes(32 * MIB).open_device(device.clone()).expect("mount");
+        let file = again.open("/file").expect("the file");
+        let mut read = Vec::new();
+        let most = device.most_during(|| {
+            let mut buf = vec![0; 60_000];
+            while let bytes @ 1.. = file.read_at(&mut buf, read.len() as u64).expect("read") {
+                read.extend_from_slice(&buf[..bytes]);
+            }
+        });
+        assert!(read == content, "latency {has_latency}");
+        assert!(in_flight.contains(&most), "{most} requests, latency {has_latency}");
     }
 }

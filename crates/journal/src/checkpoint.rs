@@ -216,14 +216,14 @@ fn write_in_flight(device: &dyn BlockDevice, blocks: &[(FsBlock, Arc<[u8]>)]) ->
         return write_sorted(device, blocks);
     }
     let has_failed = AtomicBool::new(false);
-    let write = |run: usize| {
+    let write = |run| {
         // Relaxed: a run more or less is written.
         if has_failed.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let written = write_sorted_run(device, runs[run]);
+        let written = write_sorted_run(device, run);
         has_failed.fetch_or(written.is_err(), Ordering::Relaxed);
         written
     };
-    share_work(REQUESTS_IN_FLIGHT, runs.len(), write).into_iter().collect()
+    share_work(REQUESTS_IN_FLIGHT, runs.into_iter(), write).into_iter().collect()
 }

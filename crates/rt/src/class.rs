@@ -112,6 +112,8 @@ classes! {
     MEMORY = 122;
     /// The queue between the reader and the writer of a tree.
     PIPE = 125;
+    /// Tasks that several threads share: which is the next.
+    SHARED_WORK = 126;
     /// A server's readers: which thread receives requests. Taken under any lock, before a wait.
     READERS = 130;
 }

@@ -1,25 +1,26 @@
 //! Tasks that several threads share.
 
-use crate::{AtomicUsize, Ordering};
+use crate::{LockClass, Mutex};
 
-/// Calls `run` with each index below `tasks`, in no order, on at most `threads` threads: the calling one and those that the host gives. Returns
-/// the results in order once all have ended.
+/// Calls `run` with each of the items, in no order, on at most `threads` threads: the calling one and those that the host gives. Returns the
+/// results in the items' order once all have ended.
 ///
 /// # Panics
 /// As `run` does, once all have ended.
-pub fn share_work<T: Send>(threads: usize, tasks: usize, run: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    if threads.min(tasks) <= 1 {
-        return (0..tasks).map(run).collect();
+pub fn share_work<I: Send, T: Send>(
+    threads: usize,
+    items: impl ExactSizeIterator<Item = I> + Send,
+    run: impl Fn(I) -> T + Sync,
+) -> Vec<T> {
+    let threads = threads.min(items.len());
+    if threads <= 1 {
+        return items.map(run).collect();
     }
-    // Orders nothing: what the tasks read is there from the beginning.
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
-        numbers.take_while(|task| *task < tasks).map(|task| (task, run(task))).collect::<Vec<_>>()
-    };
-    let done = run_on_threads(threads.min(tasks), &work);
-    let mut done: Vec<_> = done.into_iter().flatten().collect();
-    done.sort_unstable_by_key(|(task, _)| *task);
+    let items = Mutex::new(LockClass::SHARED_WORK, items.enumerate());
+    let next = || items.lock().next();
+    let work = || std::iter::from_fn(next).map(|(index, item)| (index, run(item))).collect::<Vec<_>>();
+    let mut done: Vec<_> = run_on_threads(threads, &work).into_iter().flatten().collect();
+    done.sort_unstable_by_key(|(index, _)| *index);
     done.into_iter().map(|(_, result)| result).collect()
 }
 
@@ -55,10 +56,8 @@ mod tests {
     fn each_task_is_run_once_and_results_are_in_order() {
         for threads in [0, 1, 3, 40] {
             for tasks in [0, 1, 2, 100] {
-                assert_eq!(
-                    share_work(threads, tasks, |task| 2 * task),
-                    (0..tasks).map(|task| 2 * task).collect::<Vec<_>>()
-                );
+                let doubled = share_work(threads, 0..tasks, |task| 2 * task);
+                assert_eq!(doubled, (0..tasks).map(|task| 2 * task).collect::<Vec<_>>());
             }
         }
     }
@@ -66,6 +65,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "task 7")]
     fn a_panic_is_passed_on() {
-        share_work(4, 20, |task| assert_ne!(task, 7, "task 7"));
+        share_work(4, 0..20, |task| assert_ne!(task, 7, "task 7"));
     }
 }

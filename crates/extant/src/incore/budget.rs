@@ -28,6 +28,10 @@ impl Budget {
         }
     }
 
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
     fn shard(&self) -> &AtomicU64 {
         &self.shards[thread_slot() % SHARDS]
     }

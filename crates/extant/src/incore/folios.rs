@@ -46,6 +46,18 @@ struct Folio {
 }
 
 impl Folio {
+    fn new(buffer: Buffer, len: u32, what: Block) -> Self {
+        let all = bits(0, len);
+        Self {
+            bytes: Arc::new(buffer),
+            len,
+            dirty: if what == Block::Clean { 0 } else { all },
+            delayed: if what == Block::Delayed { all } else { 0 },
+            changed: 0,
+            is_used: AtomicBool::new(true),
+        }
+    }
+
     fn note_use(&self) {
         // Not written again and again: threads that read the same bytes at once are to share it.
         if !self.is_used.load(Ordering::Relaxed) {
@@ -276,25 +288,31 @@ impl Folios {
             self.add_dirty(block..block + len, len);
         }
         self.bytes += bytes.len() as u64;
-        let len_max = self.blocks_in(BUFFER_BYTES).min(CHUNK_BLOCKS);
         let (mut at, mut rest) = (block, bytes);
         while !rest.is_empty() {
-            let left = self.blocks_in(rest.len());
-            // As its place is aligned, and no more than there is.
-            let aligned = if at == 0 { len_max } else { 1 << at.trailing_zeros().min(6) };
-            let len = aligned.min(len_max).min(1 << left.ilog2());
+            let len = folio_len(at, self.blocks_in(rest.len()), self.block_bits);
             let (own, behind) = rest.split_at(self.bytes_of(len));
-            let all = bits(0, len);
-            let folio = Folio {
-                bytes: Arc::new(self.buffers.copy(own)),
-                len,
-                dirty: if what == Block::Clean { 0 } else { all },
-                delayed: if what == Block::Delayed { all } else { 0 },
-                changed: 0,
-                is_used: AtomicBool::new(true),
-            };
-            self.by_block.insert(at, folio);
+            self.by_block.insert(at, Folio::new(self.buffers.copy(own), len, what));
             (at, rest) = (at + len, behind);
+        }
+    }
+
+    /// Puts a folio in whose blocks are as on the disk; those that are in memory stay.
+    pub(crate) fn insert_clean(&mut self, first: u32, buffer: Buffer) {
+        let len = self.blocks_in(buffer.len());
+        if self.gap(first, len) == len {
+            self.bytes += buffer.len() as u64;
+            self.by_block.insert(first, Folio::new(buffer, len, Block::Clean));
+            return;
+        }
+        let mut at = first;
+        while at < first + len {
+            let gap = self.gap(at, first + len - at);
+            if gap > 0 {
+                let own = &buffer[self.bytes_of(at - first)..][..self.bytes_of(gap)];
+                self.insert(at, own, Block::Clean);
+            }
+            at += gap.max(1);
         }
     }
 
@@ -488,6 +506,13 @@ impl Folios {
             stays
         });
     }
+}
+
+/// How many blocks a folio has that begins with a block and of which `left` are there: as its place is aligned.
+pub(crate) fn folio_len(first: u32, left: u32, block_bits: u32) -> u32 {
+    let len_max = ((BUFFER_BYTES >> block_bits) as u32).min(CHUNK_BLOCKS);
+    let aligned = if first == 0 { len_max } else { 1 << first.trailing_zeros().min(CHUNK_BLOCKS.ilog2()) };
+    aligned.min(len_max).min(1 << left.max(1).ilog2())
 }
 
 /// `len` bits from bit `from` on.

@@ -9,9 +9,8 @@ use crate::incore::budget::Budget;
 use crate::incore::folios::Folios;
 use crate::incore::usage::Taken;
 
-/// The window of the second read in a row, and the largest.
+/// The window of the second read in a row.
 const WINDOW_BYTES_MIN: u64 = 16 << 10;
-const WINDOW_BYTES_MAX: u64 = 256 << 10;
 
 /// Delayed-allocation state: the size, the time of the last write and the block count that are not yet in the on-disk inode.
 #[derive(Clone, Copy, Debug, Default)]
@@ -80,10 +79,10 @@ pub(crate) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Bytes to read at least from a block on that is not in memory.
-    pub(crate) fn window(&mut self, block: u32) -> u64 {
+    /// Bytes to read at least from a block on that is not in memory, `bytes_max` at most.
+    pub(crate) fn window(&mut self, block: u32, bytes_max: u64) -> u64 {
         self.window_bytes = match block == self.next && block > 0 {
-            true => (2 * self.window_bytes).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX),
+            true => (2 * self.window_bytes).clamp(WINDOW_BYTES_MIN, bytes_max.max(WINDOW_BYTES_MIN)),
             false => 0,
         };
         self.window_bytes

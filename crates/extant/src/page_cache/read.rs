@@ -1,21 +1,30 @@
 //! Reading through the page cache.
 //!
 //! A read of blocks that are all in memory looks at nothing else. A read that misses where the last one that missed ended grows the
-//! read-ahead window, up to 256 KiB; any other has none. Holes take no memory.
+//! read-ahead window, up to 256 KiB, or where the device takes time up to 8 MiB, which are then read by folios side by side; any other has
+//! none. Holes take no memory.
 
-use extant_ondisk::{LogicalBlock, Structure};
-use extant_rt::Arc;
+use std::ops::Range;
+
+use extant_block::{BUFFER_BYTES, Buffer};
+use extant_ondisk::{FsBlock, LogicalBlock, Structure};
+use extant_rt::{Arc, share_work};
 
 use super::Pages;
 use super::write::HIT_BYTES_MAX;
 use crate::error::{Location, Result};
-use crate::incore::folios::Block;
+use crate::incore::folios::folio_len;
 use crate::incore::inode::Inode;
 use crate::mapping::Mapping;
 use crate::page_cache::PageCache;
 
-/// Bytes that are read into memory at once.
-const READ_BYTES_MAX: u64 = 1 << 20;
+/// The largest read-ahead window; where the device takes time, so much that waiting is a small part of it.
+const WINDOW_BYTES_MAX: u64 = 256 << 10;
+const WINDOW_BYTES_MAX_LATENCY: u64 = 8 << 20;
+/// A window takes at most this part of the cache.
+const WINDOW_SHARE: u64 = 8;
+/// Requests of a window in flight. A thread waits for each.
+const REQUESTS_IN_FLIGHT: usize = 16;
 
 impl PageCache {
     /// A read of blocks that are all in memory: how many bytes, or None. It needs no lock but that of the pages, because they are dropped
@@ -84,8 +93,8 @@ impl PageCache {
         let before_end = self.blocks_of(size).saturating_sub(u64::from(logical.0)).min(u64::from(u32::MAX));
         let gap = {
             let mut inode_pages = inode.pages().write();
-            let ahead = self.blocks_of(inode_pages.read_ahead.window(logical.0).min(READ_BYTES_MAX)) as u32;
-            let len_max = wanted.max(ahead).min(before_end as u32).max(1);
+            let window = inode_pages.read_ahead.window(logical.0, self.window_bytes_max(pages));
+            let len_max = wanted.max(self.blocks_of(window) as u32).min(before_end as u32).max(1);
             inode_pages.folios.as_ref().map_or(len_max, |folios| folios.gap(logical.0, len_max))
         };
         let mapping = self.map(inode, &inode.raw(), logical, gap.max(1))?;
@@ -101,28 +110,22 @@ impl PageCache {
             self.read_data(start, within, &mut buf[..bytes], location)?;
             return Ok(bytes);
         }
-        let len = len.min(self.blocks_of(READ_BYTES_MAX) as u32).max(1);
-        let block_size = u64::from(self.geometry.block_size);
-        let mut content = vec![0; (u64::from(len) * block_size) as usize];
-        self.read_data(start, 0, &mut content, location)?;
-        let inside = size.saturating_sub(u64::from(logical.0) * block_size).min(content.len() as u64);
-        content[inside as usize..].fill(0);
-        let bytes = self.bytes_in(len, within, buf.len());
-        buf[..bytes].copy_from_slice(&content[within as usize..within as usize + bytes]);
+        let blocks = logical.0..logical.0 + len.min(self.blocks_of(WINDOW_BYTES_MAX_LATENCY) as u32).max(1);
+        let folios = self.read_folios(pages, inode, blocks, (start, size))?;
+        let (mut done, mut skipped) = (0, within as usize);
+        for (_, folio) in &folios {
+            let own = &folio[skipped.min(folio.len())..];
+            let own = &own[..own.len().min(buf.len() - done)];
+            buf[done..done + own.len()].copy_from_slice(own);
+            (done, skipped) = (done + own.len(), skipped.saturating_sub(folio.len()));
+        }
         let mut inode_pages = inode.pages().write();
-        let folios = inode_pages.folios_of(inode, pages, self.geometry.block_size);
-        let (mut block, end) = (logical.0, logical.0 + len);
-        while block < end {
+        let own = inode_pages.folios_of(inode, pages, self.geometry.block_size);
+        let mut end = logical.0;
+        for (first, folio) in folios {
+            end = first + self.blocks_of(folio.len() as u64) as u32;
             // Others may have read some of it meanwhile.
-            match folios.gap(block, end - block) {
-                0 => block += 1,
-                gap => {
-                    let from = (u64::from(block - logical.0) * block_size) as usize;
-                    let own = &content[from..from + (u64::from(gap) * block_size) as usize];
-                    folios.insert(block, own, Block::Clean);
-                    block += gap;
-                }
-            }
+            own.insert_clean(first, folio);
         }
         inode_pages.read_ahead.read_to(end);
         inode_pages.account(pages, inode);
@@ -130,6 +133,60 @@ impl PageCache {
         if pages.memory.is_exhausted() {
             pages.make_room(u64::from(inode.number.0));
         }
-        Ok(bytes)
+        Ok(done)
+    }
+
+    /// The largest read-ahead window.
+    fn window_bytes_max(&self, pages: &Pages) -> u64 {
+        match self.device.has_latency() {
+            true => (pages.memory.limit() / WINDOW_SHARE).clamp(WINDOW_BYTES_MAX, WINDOW_BYTES_MAX_LATENCY),
+            false => WINDOW_BYTES_MAX,
+        }
+    }
+
+    /// Reads adjacent blocks of a file that ends at `size` from the disk, the first of which lies at `start`: by folios with their first blocks,
+    /// up to one that cannot be read.
+    ///
+    /// # Errors
+    /// Why the first one could not.
+    fn read_folios(
+        &self,
+        pages: &Pages,
+        inode: &Inode,
+        blocks: Range<u32>,
+        (start, size): (FsBlock, u64),
+    ) -> Result<Vec<(u32, Buffer)>> {
+        let location = Location::of(Structure::Inode).inode(inode.number);
+        let block_size = u64::from(self.geometry.block_size);
+        let mut places = Vec::new();
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let len = folio_len(at, blocks.end - at, block_size.ilog2());
+            places.push((at, len));
+            at += len;
+        }
+        let bytes_of = |len: u32| (u64::from(len) * block_size) as usize;
+        let read = |first: u32, buf: &mut [u8]| -> Result<()> {
+            self.read_data(FsBlock(start.0 + u64::from(first - blocks.start)), 0, buf, location)?;
+            let inside = size.saturating_sub(u64::from(first) * block_size).min(buf.len() as u64);
+            buf[inside as usize..].fill(0);
+            Ok(())
+        };
+        // One request for as much as a folio has, though it belongs to several.
+        if places.len() > 1 && bytes_of(blocks.end - blocks.start) <= BUFFER_BYTES {
+            let mut content = vec![0; bytes_of(blocks.end - blocks.start)];
+            read(blocks.start, &mut content)?;
+            let part = |(first, len)| (first, &content[bytes_of(first - blocks.start)..][..bytes_of(len)]);
+            let folio = |(first, part)| (first, pages.buffers.copy(part));
+            return Ok(places.into_iter().map(part).map(folio).collect());
+        }
+        let read_folio = |(first, len): (u32, u32)| {
+            let mut folio = pages.buffers.to_fill(bytes_of(len));
+            read(first, &mut folio).map(|()| (first, folio))
+        };
+        let requests = if self.device.has_latency() { REQUESTS_IN_FLIGHT } else { 1 };
+        let mut folios = share_work(requests, places.into_iter(), read_folio).into_iter();
+        let first = folios.next().transpose()?;
+        Ok(first.into_iter().chain(folios.map_while(Result::ok)).collect())
     }
 }

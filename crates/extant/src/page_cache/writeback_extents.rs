@@ -246,7 +246,7 @@ impl PageCache {
     pub(super) fn write_batch(&self, inode: &Arc<Inode>, batch: &[WritebackExtent<'_>]) -> Vec<Written> {
         let requests = if self.device.has_latency() { REQUESTS_IN_FLIGHT } else { 1 };
         let threads = requests.min(batch.len() / REQUESTS_PER_THREAD);
-        share_work(threads, batch.len(), |index| self.write_out(inode, &batch[index]))
+        share_work(threads, batch.iter(), |extent| self.write_out(inode, extent))
     }
 
     /// Writes a run to its place, and waits. A failed request is tried again by halves, so that a bad block does not lose
