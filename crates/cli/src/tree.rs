@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use extant::{Dir, Dirent, FileType, InodeNumber, Location};
+use extant::{Dir, Dirent, FileType, InodeNumber, Location, ReadAhead};
 use extant_ondisk::Structure;
 
 use crate::address::DiskPath;
@@ -39,12 +39,13 @@ pub struct Directories {
     /// Directories still to be visited, by their parent and their name; the next one last.
     pending: Vec<(DiskPath, Dir, Option<Vec<u8>>)>,
     failures: Vec<Failure>,
+    what: ReadAhead,
 }
 
 impl Directories {
-    /// The directories at and below `root`, whose path is `place`.
-    pub fn new(place: DiskPath, root: Dir) -> Self {
-        Self { seen: HashSet::new(), pending: vec![(place, root, None)], failures: Vec::new() }
+    /// The directories at and below `root`, whose path is `place`. `what` of them is needed.
+    pub fn new(place: DiskPath, root: Dir, what: ReadAhead) -> Self {
+        Self { seen: HashSet::new(), pending: vec![(place, root, None)], failures: Vec::new(), what }
     }
 
     fn visit(&mut self, place: DiskPath, dir: Dir, name: Option<Vec<u8>>) -> Result<Visited, Failure> {
@@ -58,6 +59,7 @@ impl Directories {
             return Err(failed(found.corrupt("a directory with two names")));
         }
         let entries = sorted(&dir).map_err(failed)?;
+        dir.read_ahead(&entries, self.what);
         for entry in entries.iter().rev() {
             let child = child(&place, &entry.name);
             match is_directory(&dir, entry) {

@@ -106,7 +106,9 @@ mod tests;
 #[cfg(feature = "tune")]
 mod tune;
 
-pub use api::{Dir, DirEntry, Dirent, File, Filesystem, Mount, OpenOptions, ReadDir, SYMLINKS_MAX, Walk};
+pub use api::{
+    Dir, DirEntry, Dirent, File, Filesystem, Mount, OpenOptions, ReadAhead, ReadDir, SYMLINKS_MAX, Walk,
+};
 #[cfg(feature = "check")]
 pub use check::{FINDINGS_MAX, Finding, Pass, Progress};
 pub use defrag::{Changed, DefragEvent, DefragOptions, Defragmented};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use extant::mkfs::Mkfs;
-use extant::{File, Filesystem, Mount};
+use extant::{Dir, File, FileType, Filesystem, Mount, ReadAhead};
 use extant_block::{BlockDevice, MemoryDevice};
 
 const MIB: u64 = 1 << 20;
@@ -16,10 +16,11 @@ const BLOCKS: u64 = 64;
 
 /// A device whose requests take a while.
 struct Slow {
-    memory: MemoryDevice,
+    memory: Arc<MemoryDevice>,
     has_latency: bool,
     in_flight: AtomicU64,
     most_in_flight: AtomicU64,
+    requests: AtomicU64,
 }
 
 impl BlockDevice for Slow {
@@ -56,9 +57,15 @@ impl BlockDevice for Slow {
 }
 
 impl Slow {
+    fn new(memory: Arc<MemoryDevice>, has_latency: bool) -> Arc<Self> {
+        let [in_flight, most_in_flight, requests] = [const { AtomicU64::new(0) }; 3];
+        Arc::new(Self { memory, has_latency, in_flight, most_in_flight, requests })
+    }
+
     fn wait(&self) {
         let in_flight = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_in_flight.fetch_max(in_flight, Ordering::SeqCst);
+        self.requests.fetch_add(1, Ordering::SeqCst);
         std::thread::sleep(Duration::from_millis(2));
         self.in_flight.fetch_sub(1, Ordering::SeqCst);
     }
@@ -75,8 +82,7 @@ impl Slow {
 fn empty_file(has_latency: bool) -> (Arc<Slow>, Filesystem, File) {
     let memory = MemoryDevice::new(64 * MIB);
     Mkfs::new().format(&memory).expect("format");
-    let (in_flight, most_in_flight) = (AtomicU64::new(0), AtomicU64::new(0));
-    let device = Arc::new(Slow { memory, has_latency, in_flight, most_in_flight });
+    let device = Slow::new(Arc::new(memory), has_latency);
     let mount = Mount::new().background(false).page_cache_bytes(16 * MIB);
     let fs = mount.open_device(device.clone()).expect("mount");
     let file = fs.options().read(true).write(true).create(true).open("/file").expect("a file");
@@ -134,4 +140,52 @@ fn a_file_read_in_order_is_read_ahead_side_by_side_where_the_device_takes_time()
         assert!(read == content, "latency {has_latency}");
         assert!(in_flight.contains(&most), "{most} requests, latency {has_latency}");
     }
+}
+
+/// Looks at all attributes of a tree: how many names there are.
+fn walk(dir: &Dir, what: ReadAhead) -> u64 {
+    let entries = dir.entries().expect("entries");
+    dir.read_ahead(&entries, what);
+    let below = entries.iter().map(|entry| {
+        let found = dir.lookup(&entry.name).expect("an inode");
+        assert_eq!(Some(found.metadata().file_type), entry.file_type);
+        match entry.file_type {
+            Some(FileType::Directory) => 1 + walk(&found.into_dir().expect("a directory"), what),
+            _ => 1,
+        }
+    });
+    below.sum()
+}
+
+#[test]
+fn a_tree_is_walked_with_few_requests_many_at_once() {
+    const DIRECTORIES: u64 = 40;
+    const FILES: u64 = 50;
+    let memory = Arc::new(MemoryDevice::new(64 * MIB));
+    Mkfs::new().format(&*memory).expect("format");
+    let fs = Mount::new().background(false).open_device(memory.clone()).expect("mount");
+    for directory in 0..DIRECTORIES {
+        fs.create_dir(format!("/{directory}")).expect("mkdir");
+        (0..FILES).for_each(|file| fs.write(format!("/{directory}/{file}"), "x").expect("write"));
+    }
+    // Of more blocks than one, with an index.
+    fs.create_dir("/large").expect("mkdir");
+    (0..2000).for_each(|file| fs.write(format!("/large/a name of some length {file}"), "").expect("write"));
+    fs.unmount().expect("unmount");
+    let names = DIRECTORIES * (FILES + 1) + 2000 + ["large", "lost+found"].len() as u64;
+    let walked = |has_latency: bool| {
+        let slow = Slow::new(memory.clone(), has_latency);
+        let fs = Mount::new().read_only(true).open_device(slow.clone()).expect("mount");
+        let before = slow.requests.load(Ordering::SeqCst);
+        let most = slow.most_during(|| {
+            assert_eq!(walk(&fs.dir("/").expect("the root"), ReadAhead::Inodes), names);
+        });
+        (slow.requests.load(Ordering::SeqCst) - before, most)
+    };
+    let (one_by_one, alone) = walked(false);
+    let (requests, most) = walked(true);
+    assert_eq!(alone, 1);
+    assert!(most >= 8, "{most} requests in flight");
+    assert!(requests < one_by_one, "{requests} requests, {one_by_one} one by one");
+    println!("{names} names: {requests} requests, {most} at once; {one_by_one} one by one without latency");
 }

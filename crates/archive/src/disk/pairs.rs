@@ -9,7 +9,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use extant::{ChangedInodes, Dir, Dirent, File, Filesystem};
+use extant::{ChangedInodes, Dir, Dirent, File, Filesystem, ReadAhead};
 use extant_ondisk::{FileType, InodeNumber};
 
 use super::waiting::{Waiting, is_lost_and_found};
@@ -171,6 +171,7 @@ impl Level {
 /// The entries of a directory in the order of the bytes of their names.
 fn sorted(dir: &Dir) -> extant::Result<Vec<Dirent>> {
     let mut entries = dir.entries()?;
+    dir.read_ahead(&entries, ReadAhead::Inodes);
     entries.retain(|entry| !is_lost_and_found(dir, &entry.name));
     entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(entries)

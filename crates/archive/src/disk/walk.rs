@@ -11,7 +11,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use extant::{Dir, File, Filesystem};
+use extant::{Dir, File, Filesystem, ReadAhead};
 use extant_ondisk::{FileType, InodeNumber};
 
 use super::read::{attributes, content, kind, xattrs};
@@ -154,7 +154,9 @@ impl Visit<'_> {
             return Err(Error::Damaged { path: tree, reason: "a directory with two names" });
         }
         let dir = open().map_err(failed)?;
-        let mut names: Vec<_> = dir.entries().map_err(failed)?.into_iter().map(|entry| entry.name).collect();
+        let entries = dir.entries().map_err(failed)?;
+        dir.read_ahead(&entries, ReadAhead::Inodes);
+        let mut names: Vec<_> = entries.into_iter().map(|entry| entry.name).collect();
         names.sort_unstable_by(|a, b| b.cmp(a));
         Ok(Some(Open { dir, tree, names }))
     }

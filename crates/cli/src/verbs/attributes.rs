@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::Args;
-use extant::{Error, File, FileType, Filesystem, SetAttributes};
+use extant::{Error, File, FileType, Filesystem, ReadAhead, SetAttributes};
 
 use super::{Outcome, Report};
 use crate::address::DiskPath;
@@ -134,7 +134,7 @@ fn below(
         return Ok(());
     }
     let root = fs.dir(&place.path).map_err(failed_at(place))?;
-    for visited in Directories::new(place.clone(), root) {
+    for visited in Directories::new(place.clone(), root, ReadAhead::Inodes) {
         let Some(visited) = report.unless_failed(visited) else { continue };
         for entry in &visited.entries {
             let changed = visited.dir.lookup(&entry.name).and_then(|file| {

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use extant::FileType;
+use extant::{FileType, ReadAhead};
 use serde_json::{Map, Value, json};
 
 use super::{Outcome, Report};
@@ -95,7 +95,9 @@ fn sums(
     let mut sums: Vec<(PathBuf, u64)> = Vec::new();
     let mut index = HashMap::new();
     let mut seen = HashSet::new();
-    for visited in Directories::new(place.clone(), fs.dir(&place.path).map_err(failed_at(place))?) {
+    for visited in
+        Directories::new(place.clone(), fs.dir(&place.path).map_err(failed_at(place))?, ReadAhead::Inodes)
+    {
         let Some(visited) = report.unless_failed(visited) else { continue };
         let mut sum = bytes(&visited.dir.metadata());
         for entry in &visited.entries {

@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use clap::Args;
-use extant::{FileType, Filesystem, Metadata, Timestamp};
+use extant::{FileType, Filesystem, Metadata, ReadAhead, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::{Outcome, Report};
@@ -170,7 +170,7 @@ impl Find {
         let Some(dir) = report.unless_failed(dir) else { return Ok(()) };
         let depth_of = |path: &Path| path.components().count();
         let top = depth_of(&place.path);
-        for visited in Directories::new(place.clone(), dir) {
+        for visited in Directories::new(place.clone(), dir, ReadAhead::Inodes) {
             let Some(visited) = report.unless_failed(visited) else { continue };
             let depth = depth_of(&visited.place.path) - top + 1;
             if self.maxdepth.is_some_and(|most| depth > most) {

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use clap::Args;
-use extant::{Dir, File, FileType, Filesystem};
+use extant::{Dir, File, FileType, Filesystem, ReadAhead};
 use serde_json::{Map, Value, json};
 
 use super::{Outcome, Report};
@@ -127,7 +127,9 @@ impl Listing<'_> {
             return self.rows(&names, &place, vec![row]);
         };
         if self.verb.recursive {
-            for visited in Directories::new(place, dir) {
+            let needs_inodes = !self.verb.is_short() || self.colors.is_some();
+            let what = if needs_inodes { ReadAhead::Inodes } else { ReadAhead::Names };
+            for visited in Directories::new(place, dir, what) {
                 if let Some(visited) = self.report.unless_failed(visited) {
                     self.directory(&names, &visited)?;
                 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::Args;
-use extant::{Error, FileType, Filesystem};
+use extant::{Error, FileType, Filesystem, ReadAhead};
 
 use super::{Outcome, for_each};
 use crate::address::DiskPath;
@@ -76,7 +76,7 @@ fn below(fs: &Filesystem, place: &DiskPath, is_directory: bool) -> extant::Resul
     let mut names = vec![(place.clone(), is_directory)];
     if is_directory {
         // What cannot be read fails to be removed as well.
-        for visited in Directories::new(place.clone(), fs.dir(&place.path)?).flatten() {
+        for visited in Directories::new(place.clone(), fs.dir(&place.path)?, ReadAhead::Inodes).flatten() {
             for entry in &visited.entries {
                 let is_directory =
                     visited.dir.symlink_metadata(&entry.name)?.file_type == FileType::Directory;

@@ -2,7 +2,9 @@
 
 use std::ops::Deref;
 
+use extant_block::BlockDevice;
 use extant_ondisk::{FileType, InodeNumber};
+use extant_rt::share_work;
 
 use super::file::File;
 use super::filesystem::Filesystem;
@@ -28,6 +30,21 @@ pub struct Dirent {
     /// The kind of its inode, if the directory says so.
     pub file_type: Option<FileType>,
 }
+
+/// What of entries is read ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadAhead {
+    /// The names in those that are directories.
+    Names,
+    /// Their inodes, and those of the names in directories among them.
+    Inodes,
+}
+
+/// Directories whose names are read ahead at most, and inodes of each of them.
+const DIRECTORIES_AHEAD_MAX: usize = 1024;
+const INODES_AHEAD_MAX: usize = 10_000;
+/// Requests in flight at once.
+const REQUESTS_IN_FLIGHT: usize = 16;
 
 impl Deref for Dir {
     type Target = File;
@@ -157,6 +174,41 @@ impl Dir {
         let mut entries = Vec::new();
         self.visit(|entry| entries.push(entry))?;
         Ok(entries)
+    }
+
+    /// Reads what a walk of the tree needs next into memory, many requests at once, if the device has
+    /// [latency](extant_block::BlockDevice::has_latency); else it does nothing. What cannot be read is found when it is needed.
+    pub fn read_ahead(&self, entries: &[Dirent], what: ReadAhead) {
+        let volume = self.fs().volume();
+        if !volume.device.has_latency() {
+            return;
+        }
+        let is_directory = |entry: &&Dirent| entry.file_type == Some(FileType::Directory);
+        let read_inodes = |numbers: Vec<InodeNumber>| {
+            let chunks = volume.one_of_each_chunk(numbers);
+            share_work(REQUESTS_IN_FLIGHT, chunks.into_iter(), |number| volume.read_ahead_inode(number));
+        };
+        let directories: Vec<_> = entries.iter().filter(is_directory).map(|entry| entry.inode).collect();
+        read_inodes(match what {
+            ReadAhead::Names => directories.clone(),
+            ReadAhead::Inodes => entries.iter().map(|entry| entry.inode).collect(),
+        });
+        let names = |number: InodeNumber| {
+            let mut numbers = Vec::new();
+            // Damage is found when the directory is visited.
+            if let Ok(inode) = volume.inode(number) {
+                let _ = volume.read_dir(&inode, 0, &mut |item| {
+                    numbers.push(item.inode);
+                    what == ReadAhead::Inodes && numbers.len() < INODES_AHEAD_MAX
+                });
+            }
+            numbers
+        };
+        let below =
+            share_work(REQUESTS_IN_FLIGHT, directories.into_iter().take(DIRECTORIES_AHEAD_MAX), names);
+        if what == ReadAhead::Inodes {
+            read_inodes(below.into_iter().flatten().collect());
+        }
     }
 
     /// Up to `count_max` entries from `cookie` on, without `.` and `..`; each with the cookie behind it. The first cookie

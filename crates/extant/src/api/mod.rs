@@ -11,7 +11,7 @@ mod remove_all;
 mod resolve;
 mod walk;
 
-pub use dir::{Dir, Dirent};
+pub use dir::{Dir, Dirent, ReadAhead};
 pub use file::File;
 pub use filesystem::Filesystem;
 pub use options::{Mount, OpenOptions};

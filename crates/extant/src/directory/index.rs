@@ -108,6 +108,14 @@ impl IndexPath {
         volume.directory_buffer(dir, self.leaf, BufferKind::Directory(dir.owner()))
     }
 
+    /// The leaves under the last node of the path.
+    pub(super) fn leaves(&self, volume: &Directories, dir: &Inode) -> Result<Vec<LogicalBlock>> {
+        let Some(level) = self.levels.last() else { return Ok(Vec::new()) };
+        volume.read_index(dir, &level.buffer, level.kind, |node| {
+            (0..).map_while(|index| node.child(index)).collect()
+        })
+    }
+
     /// Whether names of `hash` may be in the leaf to the right, too, which then says so in bit 0.
     pub(super) fn goes_on(&self, volume: &Directories, dir: &Arc<Inode>, hash: u32) -> Result<bool> {
         for level in self.levels.iter().rev() {

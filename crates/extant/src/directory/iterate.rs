@@ -18,7 +18,7 @@ use extant_ondisk::dirent::DirEntry;
 use extant_ondisk::{
     FileType, InodeFlags, InodeNumber, LogicalBlock, RawInode, Structure, crc32c, dirent, nokey,
 };
-use extant_rt::Arc;
+use extant_rt::{Arc, share_work};
 
 use super::index::{Next, index_place};
 use super::place_in;
@@ -65,6 +65,10 @@ impl Batch {
 /// Names to be looked for at a time where an order has to be made by going through all of them.
 const SCANNED_COUNT: usize = 1024;
 
+/// Blocks of a directory that are read ahead at most, and how many at once.
+const AHEAD_MAX: usize = 512;
+const REQUESTS_IN_FLIGHT: usize = 16;
+
 /// The cookies of `.` and `..`. Names come behind them.
 const DOT: u64 = 0;
 const DOTDOT: u64 = 1;
@@ -94,6 +98,9 @@ impl Directories {
                 if dir.raw().links_count() == 0 {
                     return Ok(());
                 }
+                if cookie == DOT {
+                    self.read_ahead_leaves(dir);
+                }
                 self.read_batch(dir, cookie)?
             };
             for item in &batch.items {
@@ -111,6 +118,28 @@ impl Directories {
             damage = damage.and(batch.damage);
         }
         damage
+    }
+
+    /// Reads the blocks of names into memory, where the device takes time: of an indexed directory those under the index's first node. What
+    /// cannot be read is found when it is needed.
+    fn read_ahead_leaves(&self, dir: &Arc<Inode>) {
+        if !self.device.has_latency() {
+            return;
+        }
+        let leaves: Vec<_> = if self.is_indexed(&dir.raw()) {
+            let path = self.index_root(dir).and_then(|root| self.index_path(dir, &root, 0));
+            path.and_then(|path| path.leaves(self, dir)).unwrap_or_default()
+        } else {
+            (0..self.directory_len(dir).unwrap_or_default()).take(AHEAD_MAX).map(LogicalBlock).collect()
+        };
+        let is_absent = |leaf: &LogicalBlock| {
+            self.directory_block(dir, *leaf).is_ok_and(|block| self.buffers.absent(block.0).is_some())
+        };
+        let absent: Vec<_> = leaves.into_iter().take(AHEAD_MAX).filter(is_absent).collect();
+        let kind = BufferKind::Directory(dir.owner());
+        share_work(REQUESTS_IN_FLIGHT, absent.into_iter(), |leaf| {
+            drop(self.directory_buffer(dir, leaf, kind));
+        });
     }
 
     fn read_batch(&self, dir: &Arc<Inode>, cookie: u64) -> Result<Batch> {

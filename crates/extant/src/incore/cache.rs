@@ -40,6 +40,14 @@ struct Shard<T> {
     content: Mutex<ShardContent<T>>,
 }
 
+/// That an object was not there, at a moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Absent {
+    key: u64,
+    /// How many had left.
+    departures: u64,
+}
+
 #[derive(Debug)]
 struct ShardContent<T> {
     things: BTreeMap<u64, Arc<T>>,
@@ -102,6 +110,22 @@ impl<T: Cached> Cache<T> {
             let result = hold(&thing);
             content.things.insert(key, thing);
             return Ok(result);
+        }
+    }
+
+    /// That there is no object of this number now; None if there is.
+    pub(crate) fn absent(&self, key: u64) -> Option<Absent> {
+        let content = self.shard(key).content.lock();
+        (!content.things.contains_key(&key)).then_some(Absent { key, departures: content.departures })
+    }
+
+    /// Adds an object that was read after it was found absent, unless another thread may have changed the bytes since.
+    pub(crate) fn add(&self, absent: Absent, thing: Arc<T>) {
+        debug_assert_eq!(absent.key, thing.key(), "another object");
+        let mut content = self.shard(absent.key).content.lock();
+        if !content.things.contains_key(&absent.key) && content.departures == absent.departures {
+            self.make_room(absent.key, &mut content);
+            content.things.insert(absent.key, thing);
         }
     }
 

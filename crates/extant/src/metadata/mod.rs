@@ -19,6 +19,7 @@ pub(crate) mod groups;
 pub(crate) mod growth;
 pub(crate) mod orphan_list;
 pub(crate) mod quota;
+mod read_ahead;
 pub(crate) mod reserve;
 pub(crate) mod reserved;
 mod shards;
@@ -236,6 +237,7 @@ impl SbInfo {
     pub(crate) fn read_inode(&self, number: InodeNumber) -> Result<RawInode> {
         let location = Location::of(Structure::Inode).inode(number);
         let (block, offset) = self.inode_table_location(number)?;
+        self.read_ahead_inode(number);
         let buffer = self.buffer(block, BufferKind::InodeTable, location)?;
         buffer.read(|bytes| {
             let bytes = bytes
