@@ -1,18 +1,18 @@
-//! Opens disks: locks them, finds the file system on them, replays, and unmounts them at the end.
+//! Opens disks: finds the file system on them, replays, and unmounts them at the end.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use extant::{Filesystem, MmpHolder, Mount, Times, Timestamp};
-use extant_block::{BlockDevice, Container, DeviceAccess, FileDevice, Partition};
+use extant_block::{BlockDevice, Container, DeviceAccess, Partition};
 use extant_ondisk::State;
-use extant_rt::{Arc, Monotonic, WallClock};
+use extant_rt::{Arc, WallClock};
 
 use crate::address::{DiskPath, is_same_image};
+use crate::devices::OpenImage;
 use crate::failure::Failure;
 use crate::foreign::{explain, has_superblock};
-use crate::mounts;
 use crate::output;
 use crate::size;
 
@@ -32,10 +32,6 @@ pub struct ImageLocation {
 
 /// How long a command waits for another one by default.
 const LOCK_WAIT_SECONDS: u64 = 10;
-/// How long to wait between two looks at a lock.
-const LOCK_LOOK_INTERVAL: Duration = Duration::from_millis(10);
-/// A longer wait is reported on standard error.
-const LOCK_TELL_AFTER: Duration = Duration::from_secs(1);
 
 impl Default for ImageLocation {
     fn default() -> Self {
@@ -85,10 +81,19 @@ pub fn fixed_times(clock: WallClock) -> Option<Times> {
     fixed_time(clock).map(|moment| Times { atime: moment, mtime: moment })
 }
 
+/// Opens and locks what `image` names: the device that its file system is on, which is the part that `location` names.
+pub fn open_located(
+    image: &Path,
+    access: DeviceAccess,
+    location: ImageLocation,
+) -> Result<Arc<dyn BlockDevice>, Failure> {
+    locate(image, OpenImage::open(image, access, location.wait())?.into_device(), location)
+}
+
 /// The part of `device` that `location` names.
 pub fn locate(
     image: &Path,
-    device: impl BlockDevice + 'static,
+    device: Arc<dyn BlockDevice>,
     location: ImageLocation,
 ) -> Result<Arc<dyn BlockDevice>, Failure> {
     let failed = |error: extant_block::Error| {
@@ -97,7 +102,7 @@ pub fn locate(
     if let Some(offset) = location.offset {
         return Ok(Arc::new(Partition::from_offset(device, offset).map_err(failed)?));
     }
-    let Some(number) = location.partition else { return Ok(Arc::new(device)) };
+    let Some(number) = location.partition else { return Ok(device) };
     let container = Container::recognise(&device).map_err(|error| Failure::host(image, &error))?;
     let refused = |message: String| Failure::new("no_partition", image.display().to_string(), message);
     let Some(Container::PartitionTable(partitions)) = container else {
@@ -108,73 +113,6 @@ pub fn locate(
         return Err(refused(format!("has no partition {number}; there are {}", numbers.join(", "))));
     };
     Ok(Arc::new(Partition::new(device, found.offset, found.bytes).map_err(failed)?))
-}
-
-/// Opens and locks an image. Waits at most `wait` for another command that uses it, and not at all for a mount of it.
-pub fn open_device(image: &Path, access: DeviceAccess, wait: Duration) -> Result<FileDevice, Failure> {
-    let start = Monotonic::now();
-    let mut is_told = false;
-    loop {
-        let error = match FileDevice::open(image, access) {
-            Ok(device) => return Ok(device),
-            Err(error) => error,
-        };
-        let is_passing = match &error {
-            extant_block::Error::Locked { holder: Some(holder), .. } => {
-                holder.pid != std::process::id() && mounts::served_by(holder.pid, image).is_none()
-            }
-            extant_block::Error::Locked { holder: None, .. } => true,
-            _ => false,
-        };
-        if !is_passing || start.elapsed() >= wait {
-            return Err(device_failure(image, error));
-        }
-        if !is_told && start.elapsed() >= LOCK_TELL_AFTER {
-            is_told = true;
-            let by = locked_by(image, &error).unwrap_or_else(|| "in use".to_owned());
-            output::note(&format!("{}: {by}; waiting up to {} s for it", image.display(), wait.as_secs()));
-        }
-        std::thread::sleep(LOCK_LOOK_INTERVAL);
-    }
-}
-
-/// The holder of an image's lock, and what it does.
-fn locked_by(image: &Path, error: &extant_block::Error) -> Option<String> {
-    let extant_block::Error::Locked { holder: Some(holder), .. } = error else { return None };
-    if let Some(point) = mounts::served_by(holder.pid, image) {
-        return Some(format!("in use by {holder}, which has it mounted on {}", point.display()));
-    }
-    let command = mounts::command_of(holder.pid).map(|command| format!(": `{command}`"));
-    Some(format!("in use by {holder}{}", command.unwrap_or_default()))
-}
-
-/// The word for a device that takes no writes.
-pub const WRITE_PROTECTED: &str = "write_protected";
-
-/// The words for an image that cannot be opened.
-pub fn device_failure(image: &Path, error: extant_block::Error) -> Failure {
-    use extant_block::Error;
-    let kind = match &error {
-        Error::Io { source, .. } => return Failure::host(image, source),
-        Error::Locked { .. } | Error::Mounted { .. } | Error::Busy { .. } | Error::LoopAttached { .. } => {
-            "busy"
-        }
-        Error::WriteProtected { .. } => WRITE_PROTECTED,
-        _ => "not_a_device",
-    };
-    // The library names the path as well.
-    let place = image.display().to_string();
-    let text = error.to_string();
-    let mut message = text.strip_prefix(&format!("{place}: ")).unwrap_or(&text).to_owned();
-    if let Some(by) = locked_by(image, &error) {
-        let advice = if by.contains(", which has it mounted on ") {
-            "work in that directory, or `extant umount` it"
-        } else {
-            "wait for it to end, or longer with --wait SECONDS"
-        };
-        message = format!("{by}; {advice}");
-    }
-    Failure::new(kind, place, message)
 }
 
 /// Mounts what is on `device`.
@@ -195,16 +133,14 @@ pub fn mount(image: &Path, device: Arc<dyn BlockDevice>, how: Mount) -> Result<F
 
 /// Opens a disk for reading: nothing is written to it.
 pub fn open_for_reading(image: &Path, reading: Reading) -> Result<Filesystem, Failure> {
-    let device = open_device(image, DeviceAccess::read_only(), reading.location.wait())?;
-    let device = locate(image, device, reading.location)?;
+    let device = open_located(image, DeviceAccess::read_only(), reading.location)?;
     mount(image, device, Mount::new().read_only(true).no_recovery(reading.norecovery))
 }
 
 /// Opens a disk for writing; says so if its journal was replayed or emptied.
 pub fn open_for_writing(image: &Path, location: ImageLocation) -> Result<Filesystem, Failure> {
     let clock = clock()?;
-    let device = open_device(image, DeviceAccess::read_write(), location.wait())?;
-    let device = locate(image, device, location)?;
+    let device = open_located(image, DeviceAccess::read_write(), location)?;
     // A clock in the background would make the bytes of the journal depend on timing.
     let is_fixed = matches!(clock, WallClock::Fixed(..));
     let fs = mount(image, device, Mount::new().clock(clock).background(!is_fixed))?;

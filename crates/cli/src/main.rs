@@ -3,6 +3,7 @@
 mod address;
 mod colors;
 mod container_image;
+mod devices;
 mod disks;
 mod e2fsprogs;
 mod failure;

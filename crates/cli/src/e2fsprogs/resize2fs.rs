@@ -3,13 +3,12 @@
 use std::path::Path;
 
 use extant::{Mount, ShrinkTo};
-use extant_block::{BlockDevice, DeviceAccess};
+use extant_block::DeviceAccess;
 use extant_ondisk::Superblock;
-use extant_rt::Arc;
 
 use super::letters::Letters;
 use super::{Call, dumpe2fs};
-use crate::disks::{ImageLocation, open_device};
+use crate::disks::{ImageLocation, open_located};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::size;
@@ -40,9 +39,7 @@ pub(super) fn run(call: &Call) -> Outcome {
         (Some(_), true) => return Err(Failure::usage("a size and -M exclude each other")),
         (Some(text), false) => size::parse(text, block).map_err(Failure::usage)?,
         (None, true) => minimum(image)?,
-        (None, false) => {
-            open_device(image, DeviceAccess::read_only(), ImageLocation::default().wait())?.size()
-        }
+        (None, false) => open_located(image, DeviceAccess::read_only(), ImageLocation::default())?.size(),
     };
     let blocks = bytes / block;
     if blocks == before.blocks_count() {
@@ -70,8 +67,7 @@ fn long(superblock: &Superblock) -> String {
 
 /// The bytes of the smallest disk that holds what is on it.
 fn minimum(image: &Path) -> Result<u64, Failure> {
-    let device = open_device(image, DeviceAccess::read_only(), ImageLocation::default().wait())?;
-    let device: Arc<dyn BlockDevice> = Arc::new(device);
+    let device = open_located(image, DeviceAccess::read_only(), ImageLocation::default())?;
     let plan = Mount::new().plan_shrink(&device, ShrinkTo::Minimum);
     Ok(plan.map_err(|error| Failure::opening(image, &error))?.min_bytes)
 }

@@ -16,6 +16,7 @@ use signal_hook::iterator::Signals;
 
 use super::Outcome;
 use super::mount::{Options, Serving, words_of};
+use crate::devices::absolute;
 use crate::disks::ImageLocation;
 use crate::failure::Failure;
 use crate::output;
@@ -75,7 +76,7 @@ impl Exec {
     pub fn run(mut self) -> Outcome {
         self.options.extend(words_of(self.location));
         let options = Options::parse(&self.options)?;
-        let image = self.image.canonicalize().map_err(|error| Failure::host(&self.image, &error))?;
+        let image = absolute(&self.image)?;
         if rustix::process::geteuid().is_root() {
             own_namespace()?;
         }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::Outcome;
+use crate::devices::absolute;
 use crate::disks::ImageLocation;
 use crate::failure::Failure;
 use crate::mounts;
@@ -56,7 +57,7 @@ impl Mount {
     pub fn run(mut self) -> Outcome {
         self.options.extend(options::words_of(self.location));
         let options = Options::parse(&self.options)?;
-        let image = self.image.canonicalize().map_err(|error| Failure::host(&self.image, &error))?;
+        let image = absolute(&self.image)?;
         let dir = mounts::whole_path(&self.dir).map_err(|error| Failure::host(&self.dir, &error))?;
         check_directory(&dir)?;
         // A server that was started for it is to say how it went.

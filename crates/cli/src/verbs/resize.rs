@@ -14,10 +14,14 @@ use extant_rt::Arc;
 use serde_json::json;
 
 use super::Outcome;
-use crate::disks::{ImageLocation, Reading, clock, device_failure, locate, open_device, open_for_reading};
+use crate::devices::OpenImage;
+use crate::disks::{ImageLocation, Reading, clock, locate, open_for_reading};
 use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::size;
+
+/// The option that changes the end of a partition.
+const RESIZE_PARTITION: &str = "--resize-partition";
 
 /// Make the file system of a disk larger or smaller
 ///
@@ -166,16 +170,20 @@ impl Resize {
 
     /// Opens the disk; a file is made long enough.
     fn open(&self, wanted: Option<u64>) -> Result<Arc<dyn BlockDevice>, Failure> {
-        let mut device = open_device(&self.image, DeviceAccess::read_write(), self.location.wait())?;
-        let is_file = !device.is_block_special() && self.location.partition.is_none();
-        if let Some(bytes) = wanted.filter(|_| is_file) {
-            let end = self.location.offset.unwrap_or(0).saturating_add(bytes);
-            if end > device.size() {
-                device.set_len(end).map_err(|error| device_failure(&self.image, error))?;
-            }
-        }
+        let image = OpenImage::open(&self.image, DeviceAccess::read_write(), self.location.wait())?;
         if self.resize_partition {
-            self.grow_partition(&mut device, wanted)?;
+            let file = image.into_file(&self.image, RESIZE_PARTITION)?;
+            self.grow_partition(&file, wanted)?;
+            return locate(&self.image, Arc::new(file), self.location);
+        }
+        let device = image.into_device();
+        if let Some(bytes) = wanted.filter(|_| self.location.partition.is_none()) {
+            let end = self.location.offset.unwrap_or(0).saturating_add(bytes);
+            match device.grow(end) {
+                // Then the file system finds no room.
+                Err(error) if error.kind() == ErrorKind::Unsupported => {}
+                grown => grown.map_err(|error| Failure::host(&self.image, &error))?,
+            }
         }
         locate(&self.image, device, self.location)
     }

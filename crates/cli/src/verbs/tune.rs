@@ -9,7 +9,7 @@ use extant_block::DeviceAccess;
 use serde_json::json;
 
 use super::Outcome;
-use crate::disks::{ImageLocation, clock, locate, open_device};
+use crate::disks::{ImageLocation, clock, open_located};
 use crate::failure::Failure;
 use crate::foreign::{explain, has_superblock};
 use crate::output::{self, Output};
@@ -111,8 +111,7 @@ impl Tune {
             )));
         }
         let place = self.image.display().to_string();
-        let device = open_device(&self.image, DeviceAccess::read_write(), self.location.wait())?;
-        let device = locate(&self.image, device, self.location)?;
+        let device = open_located(&self.image, DeviceAccess::read_write(), self.location)?;
         if !has_superblock(&*device) {
             return Err(Failure::new("no_file_system", place, explain(&*device)));
         }

@@ -3,9 +3,10 @@
 use std::io::IsTerminal as _;
 use std::path::Path;
 
-use extant_block::DeviceAccess;
+use extant_block::{BlockDevice as _, DeviceAccess};
 
-use crate::disks::{ImageLocation, device_failure, open_device};
+use crate::devices::open_file;
+use crate::disks::ImageLocation;
 use crate::failure::Failure;
 use crate::verbs::Target;
 pub(super) use crate::verbs::existing_bytes;
@@ -24,9 +25,9 @@ pub(super) fn open(
             // The rest of the file is left alone.
             location.offset.get_or_insert(0);
         } else if location.offset.is_some() && end > length {
-            let mut device = open_device(image, DeviceAccess::read_write(), location.wait())?;
+            let device = open_file(image, DeviceAccess::read_write(), location.wait())?;
             if !device.is_block_special() {
-                device.set_len(end).map_err(|error| device_failure(image, error))?;
+                device.grow(end).map_err(|error| Failure::host(image, &error))?;
             }
         }
     }

@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use extant_block::{Copied, DeviceAccess};
-use extant_rt::WallClock;
+use extant_rt::{Arc, WallClock};
 use serde_json::json;
 
 use super::target::Target;
 use super::{Mkfs, Outcome};
-use crate::disks::{locate, open_device};
+use crate::devices::OpenImage;
+use crate::disks::locate;
 use crate::failure::Failure;
 use crate::foreign::{explain, has_superblock};
 use crate::output::Output;
@@ -18,13 +19,13 @@ impl Mkfs {
     /// Copies `base`, and makes the copy equal to the content, if there is any.
     pub(super) fn copy(&self, base: &Path, clock: WallClock) -> Outcome {
         let wait = self.location.wait();
-        let open = || open_device(base, DeviceAccess::read_only(), wait);
-        let file_system = locate(base, open()?, self.location)?;
+        let opened = OpenImage::open(base, DeviceAccess::read_only(), wait)?;
+        let source = Arc::new(opened.into_file(base, "--from")?);
+        let file_system = locate(base, source.clone(), self.location)?;
         if !has_superblock(&*file_system) {
             let message = explain(&*file_system);
             return Err(Failure::new("no_file_system", base.display().to_string(), message));
         }
-        let source = open()?;
         self.ownership.check_content(self.content.is_some())?;
         if self.content.is_none() && self.ownership.has_files() {
             return Err(Failure::usage("--device-table and --selinux change content; with --from, add -d"));

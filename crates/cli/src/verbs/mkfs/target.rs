@@ -3,12 +3,12 @@
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use extant_block::{BlockDevice, Copied, Create, DeviceAccess, FileDevice};
 use extant_rt::Arc;
 
-use crate::disks::{ImageLocation, device_failure, locate, open_device};
+use crate::devices::{OpenImage, device_failure, scheme};
+use crate::disks::{ImageLocation, locate, open_located};
 use crate::failure::Failure;
 use crate::foreign::{has_superblock, recognise};
 
@@ -20,7 +20,15 @@ pub struct Target {
 
 /// Whether the size of what is there is ours to choose.
 pub fn may_resize(image: &Path, location: ImageLocation) -> bool {
-    !is_block_device(image) && location.offset.is_none() && location.partition.is_none()
+    !is_block_device(image)
+        && scheme(image).is_none()
+        && location.offset.is_none()
+        && location.partition.is_none()
+}
+
+/// Whether it is a file that is still to be made.
+fn is_missing(image: &Path) -> bool {
+    scheme(image).is_none() && !image.exists()
 }
 
 fn is_block_device(image: &Path) -> bool {
@@ -29,8 +37,8 @@ fn is_block_device(image: &Path) -> bool {
 
 /// The size of what is there.
 pub fn existing_bytes(image: &Path, location: ImageLocation) -> Option<u64> {
-    let device = open_device(image, DeviceAccess::read_only(), Duration::ZERO).ok()?;
-    Some(locate(image, device, location).ok()?.size())
+    let location = ImageLocation { wait: 0, ..location };
+    Some(open_located(image, DeviceAccess::read_only(), location).ok()?.size())
 }
 
 impl Target {
@@ -41,23 +49,26 @@ impl Target {
         bytes: Option<u64>,
         force: bool,
     ) -> Result<Self, Failure> {
-        if !image.exists() && bytes.is_none() {
+        if is_missing(image) && bytes.is_none() {
             let message = format!("{} does not exist; say how large it is to be", image.display());
             return Err(Failure::usage(message));
         }
-        let (mut device, unmade) = open(image, location)?;
+        let (opened, unmade) = open(image, location)?;
         let refuse = |device: &dyn BlockDevice| refuse_dear(image, device, force);
-        let device = if may_resize(image, location) {
-            refuse(&device)?;
-            let bytes = bytes.unwrap_or(device.size());
-            // Emptied, it reads as zero wherever nothing is written, and takes no more space than it needs.
-            let resized = device.set_len(0).and_then(|()| device.set_len(bytes));
-            resized.map_err(|error| device_failure(image, error))?;
-            Arc::new(device)
-        } else {
-            let part = locate(image, device, location)?;
-            refuse(&*part)?;
-            part
+        let device = match opened {
+            OpenImage::Raw(mut file) if may_resize(image, location) => {
+                refuse(&file)?;
+                let bytes = bytes.unwrap_or(file.size());
+                // Emptied, it reads as zero wherever nothing is written, and takes no more space than it needs.
+                let resized = file.set_len(0).and_then(|()| file.set_len(bytes));
+                resized.map_err(|error| device_failure(image, error))?;
+                Arc::new(*file)
+            }
+            opened => {
+                let part = locate(image, opened.into_device(), location)?;
+                refuse(&*part)?;
+                part
+            }
         };
         if let Some(bytes) = bytes
             && bytes > device.size()
@@ -79,11 +90,12 @@ impl Target {
         if is_block_device(image) {
             return Err(Failure::usage("--from makes image files; dd writes one to a device"));
         }
-        let (mut device, unmade) = open(image, location)?;
+        let (opened, unmade) = open(image, location)?;
+        let mut device = opened.into_file(image, "--from")?;
         refuse_dear(image, &device, force)?;
         let copied = device.set_len(0).and_then(|()| device.copy_from(base));
         let copied = copied.map_err(|error| device_failure(image, error))?;
-        Ok((Self { device: locate(image, device, location)?, unmade }, copied))
+        Ok((Self { device: locate(image, Arc::new(device), location)?, unmade }, copied))
     }
 
     /// The device.
@@ -114,11 +126,11 @@ impl Drop for Unmade {
 }
 
 /// Opens and locks it, makes it if it does not exist.
-fn open(image: &Path, location: ImageLocation) -> Result<(FileDevice, Unmade), Failure> {
-    let was_made = !image.exists();
+fn open(image: &Path, location: ImageLocation) -> Result<(OpenImage, Unmade), Failure> {
+    let was_made = is_missing(image);
     let access = DeviceAccess { create: Create::IfMissing, ..DeviceAccess::read_write() };
-    let device = open_device(image, access, location.wait())?;
-    Ok((device, Unmade(was_made.then(|| image.to_owned()))))
+    let opened = OpenImage::open(image, access, location.wait())?;
+    Ok((opened, Unmade(was_made.then(|| image.to_owned()))))
 }
 
 fn refuse_dear(image: &Path, device: &dyn BlockDevice, force: bool) -> Result<(), Failure> {

@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
 use super::Options;
+use crate::devices::{self, OpenImage};
 use crate::disks::{self, locate};
 use crate::failure::Failure;
 use crate::mounts::{self, Mounted};
@@ -191,13 +192,13 @@ fn mount_claiming(
     if let Err(error) = device.claim_again() {
         // Another process has claimed the device: nothing more may be written.
         let _ = fs.force_shutdown(false);
-        return Err(disks::device_failure(device.path(), error));
+        return Err(devices::device_failure(device.path(), error));
     }
     Session::mount(server.clone(), dir, mount).map_err(mount_failure)
 }
 
 /// Opens the disk and locks it; after an unmount of it that is under way, as the kernel's own mounts do.
-fn open_device(image: &Path, access: DeviceAccess) -> Result<FileDevice, Failure> {
+fn open_file(image: &Path, access: DeviceAccess) -> Result<FileDevice, Failure> {
     use extant_block::Error;
     let start = Monotonic::now();
     let mut server_seen = start;
@@ -209,7 +210,7 @@ fn open_device(image: &Path, access: DeviceAccess) -> Result<FileDevice, Failure
                     server_seen = Monotonic::now();
                 } else if user.replace(holder.pid) == Some(holder.pid) {
                     // At the first look it may have released the lock between the refusal and the question whether it would.
-                    return Err(disks::device_failure(
+                    return Err(devices::device_failure(
                         image,
                         Error::Locked { path: image.to_owned(), holder: Some(holder) },
                     ));
@@ -217,7 +218,7 @@ fn open_device(image: &Path, access: DeviceAccess) -> Result<FileDevice, Failure
             }
             Err(Error::Locked { holder: None, .. } | Error::Busy { .. })
                 if server_seen.elapsed() < RELEASE_WAIT_MAX => {}
-            opened => return opened.map_err(|error| disks::device_failure(image, error)),
+            opened => return opened.map_err(|error| devices::device_failure(image, error)),
         }
         extant_rt::sleep(LOOK_INTERVAL);
     }
@@ -234,26 +235,21 @@ struct Opened {
 fn open(image: &Path, dir: &Path, options: &Options, is_root: bool) -> Result<Opened, Failure> {
     use std::os::unix::ffi::OsStrExt;
     let access = if options.read_only { DeviceAccess::read_only() } else { DeviceAccess::read_write() };
-    let device = match open_device(image, access) {
+    let open = |access| OpenImage::open_by(image, access, |access| open_file(image, access));
+    let opened = match open(access) {
         // As mount(8) does.
-        Err(failure) if failure.kind == disks::WRITE_PROTECTED => {
-            open_device(image, DeviceAccess::read_only())
-        }
+        Err(failure) if failure.kind == devices::WRITE_PROTECTED => open(DeviceAccess::read_only()),
         opened => opened,
     }?;
+    let (device, file) = opened.share();
     let read_only = device.is_read_only();
     if options.norecovery && !read_only {
         return Err(Failure::usage("norecovery needs ro"));
     }
     let location = options.location();
     let is_whole = location.offset.is_none() && location.partition.is_none();
-    let (device, claimed): (Arc<dyn BlockDevice>, _) =
-        if is_root && is_whole && device.is_block_special() && !read_only {
-            let device = Arc::new(device);
-            (device.clone(), Some(device))
-        } else {
-            (locate(image, device, location)?, None)
-        };
+    let claimed = file.filter(|file| is_root && is_whole && file.is_block_special() && !read_only);
+    let device = locate(image, device, location)?;
     let how = extant::Mount::new()
         .read_only(read_only)
         .no_recovery(options.norecovery)
@@ -283,7 +279,7 @@ fn tell_of_protection(image: &Path, fs: &Filesystem) -> Result<(), Failure> {
     let image = image.display();
     if fs.mounted().replayed_blocks > 0 {
         let message = "write-protected, and its journal is to be replayed; -o ro shows what that makes of it";
-        return Err(Failure::new(disks::WRITE_PROTECTED, image.to_string(), message));
+        return Err(Failure::new(devices::WRITE_PROTECTED, image.to_string(), message));
     }
     output::note(&format!("{image}: write-protected, mounting read-only"));
     Ok(())

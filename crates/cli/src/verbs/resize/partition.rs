@@ -5,14 +5,13 @@
 use extant_block::{BlockDevice, FileDevice, PartitionTable};
 
 use super::Resize;
-use crate::disks::device_failure;
 use crate::failure::Failure;
 use crate::size;
 
 impl Resize {
     /// Makes the partition long enough for a file system of `wanted` bytes, or as long as it can be. The image file becomes longer for it,
     /// if the partition is the last one.
-    pub(super) fn grow_partition(&self, file: &mut FileDevice, wanted: Option<u64>) -> Result<(), Failure> {
+    pub(super) fn grow_partition(&self, file: &FileDevice, wanted: Option<u64>) -> Result<(), Failure> {
         let (mut table, number) = self.table(file)?;
         let room = |file: &FileDevice| table.most_bytes(number, file.size());
         let mut most = room(file).ok_or_else(|| self.no_such(number))?;
@@ -23,7 +22,7 @@ impl Resize {
                     format!("partition {number} has room for {} ({most} bytes) only", size::show(most));
                 self.refused(message)
             })?;
-            file.set_len(longer).map_err(|error| device_failure(&self.image, error))?;
+            file.grow(longer).map_err(|error| Failure::host(&self.image, &error))?;
             most = room(file).ok_or_else(|| self.no_such(number))?;
         }
         let bytes = bytes.min(most);

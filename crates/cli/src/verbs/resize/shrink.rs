@@ -7,8 +7,9 @@ use extant_block::DeviceAccess;
 use extant_rt::Arc;
 use serde_json::{Map, Value, json};
 
-use super::Resize;
-use crate::disks::{clock, device_failure, locate, open_device};
+use super::{RESIZE_PARTITION, Resize};
+use crate::devices::{OpenImage, device_failure};
+use crate::disks::{clock, locate, open_located};
 use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::progress::{Display, ProgressForm, Stage, object, rate};
@@ -29,11 +30,9 @@ impl Resize {
             ),
             error => Failure::opening(&self.image, error),
         };
-        let access = if self.dry_run { DeviceAccess::read_only() } else { DeviceAccess::read_write() };
-        let file = open_device(&self.image, access, self.location.wait())?;
         let mount = Mount::new().clock(clock()?);
         if self.dry_run {
-            let device = locate(&self.image, file, self.location)?;
+            let device = open_located(&self.image, DeviceAccess::read_only(), self.location)?;
             let plan = mount.plan_shrink(&device, to).map_err(|error| refused(&error))?;
             self.show_plan(&plan)?;
             return Ok(0);
@@ -43,21 +42,24 @@ impl Resize {
             display.show(&Moved(progress));
             true
         };
-        let is_part = self.location.partition.is_some() || self.location.offset.is_some();
-        let ends_file = !is_part && !file.is_block_special();
+        let mut image = OpenImage::open(&self.image, DeviceAccess::read_write(), self.location.wait())?;
         if self.resize_partition {
+            let file = image.into_file(&self.image, RESIZE_PARTITION)?;
             self.check_partition(&file)?;
+            image = OpenImage::Raw(Box::new(file));
         }
-        let mut file = Arc::new(file);
-        let device = locate(&self.image, file.clone(), self.location)?;
+        let is_part = self.location.partition.is_some() || self.location.offset.is_some();
+        let (device, mut file) = image.share();
+        let device = locate(&self.image, device, self.location)?;
         let shrunk = mount.shrink_device(&device, to, &mut report).map_err(|error| refused(&error))?;
         drop(device);
         // The lock is held until the file or the partition is as long as its file system.
-        if let Some(file) = Arc::get_mut(&mut file).filter(|_| ends_file) {
-            file.set_len(shrunk.to_bytes).map_err(|error| device_failure(&self.image, error))?;
-        }
-        if self.resize_partition {
-            self.shrink_partition(&file, shrunk.to_bytes)?;
+        if let Some(file) = file.as_mut().and_then(Arc::get_mut) {
+            if self.resize_partition {
+                self.shrink_partition(file, shrunk.to_bytes)?;
+            } else if !is_part && !file.is_block_special() {
+                file.set_len(shrunk.to_bytes).map_err(|error| device_failure(&self.image, error))?;
+            }
         }
         drop(display);
         let blocks = shrunk.mounted.replayed_blocks;
