@@ -104,6 +104,8 @@ classes! {
     THREADS = 108;
     /// The journal's state.
     JOURNAL = 110;
+    /// One per disk image of a format, keyed by its place in the chain of backing files: its tables. Held over its I/O.
+    DISK_IMAGE = 112;
     /// A wrapper of a device that records or changes its requests: a recorder, a fault injector.
     DEVICE_LAYER = 115;
     /// A device's own state.
