@@ -47,6 +47,7 @@ pub use host::{Extract, Listed, StreamReader, StreamWriter, Walk};
 pub use ids::{IdMap, IdMaps, IdRange};
 pub use labelled::Labelled;
 pub use labels::FileContexts;
+pub use packing::{packing_of, unpacked};
 pub use path::TreePath;
 pub use pipe::pour_concurrently;
 pub use placement::Tabled;

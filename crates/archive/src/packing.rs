@@ -27,18 +27,44 @@ pub(crate) enum Unpacked<R> {
 /// A reader and the bytes that were read from it to recognise its packing.
 pub(crate) type Whole<R> = io::Chain<Cursor<Vec<u8>>, R>;
 
+/// The program whose packing begins with `magic`, of which six bytes suffice.
+#[must_use]
+pub fn packing_of(magic: &[u8]) -> Option<&'static str> {
+    Some(match magic {
+        [0x1f, 0x8b, ..] => "gzip",
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => "zstd",
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => "xz",
+        [b'B', b'Z', b'h', b'1'..=b'9', ..] => "bzip2",
+        _ => return None,
+    })
+}
+
+/// What `reader` packs with gzip, Zstandard, xz or bzip2, or else all that it reads; with the program that packed it.
+///
+/// # Errors
+/// The reader's own, also while the result is read, and `InvalidData` for what is damaged or wants too much memory.
+pub fn unpacked(
+    mut reader: impl Read + Send + 'static,
+) -> io::Result<(Option<&'static str>, Box<dyn Read + Send>)> {
+    let mut magic = Vec::new();
+    (&mut reader).take(MAGIC_BYTES as u64).read_to_end(&mut magic)?;
+    let program = packing_of(&magic);
+    Ok(match unpack(Cursor::new(magic).chain(reader))? {
+        Unpacked::Plain(reader) => (None, Box::new(reader)),
+        Unpacked::Packed(reader) => (program, reader),
+    })
+}
+
 /// Recognises how `reader` is packed, from its start.
 pub(crate) fn unpack<R: Read + Send + 'static>(mut reader: R) -> io::Result<Unpacked<R>> {
     let mut magic = Vec::new();
     (&mut reader).take(MAGIC_BYTES as u64).read_to_end(&mut magic)?;
     let whole = BufReader::with_capacity(BUFFER_BYTES, Cursor::new(magic.clone()).chain(reader));
-    let unpacked: Box<dyn Read + Send> = match magic.as_slice() {
-        [0x1f, 0x8b, ..] => Box::new(flate2::bufread::MultiGzDecoder::new(whole)),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
-            Box::new(Frames { reader: whole, decoder: FrameDecoder::new(), is_in_frame: false })
-        }
-        b"\xfd7zXZ\0" => Box::new(lzma_rust2::XzReader::new_mem_limit(whole, true, XZ_MEMORY_KIB_MAX)),
-        [b'B', b'Z', b'h', b'1'..=b'9', ..] => Box::new(bzip2::bufread::MultiBzDecoder::new(whole)),
+    let unpacked: Box<dyn Read + Send> = match packing_of(&magic) {
+        Some("gzip") => Box::new(flate2::bufread::MultiGzDecoder::new(whole)),
+        Some("zstd") => Box::new(Frames { reader: whole, decoder: FrameDecoder::new(), is_in_frame: false }),
+        Some("xz") => Box::new(lzma_rust2::XzReader::new_mem_limit(whole, true, XZ_MEMORY_KIB_MAX)),
+        Some("bzip2") => Box::new(bzip2::bufread::MultiBzDecoder::new(whole)),
         _ => return Ok(Unpacked::Plain(whole)),
     };
     Ok(Unpacked::Packed(Box::new(BufReader::with_capacity(BUFFER_BYTES, unpacked))))

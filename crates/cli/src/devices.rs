@@ -1,29 +1,50 @@
 //! Opens what an image argument names as a device, and locks it.
 //!
-//! A scheme (`nbd://`) chooses how it is opened; without one it is a file or block special.
+//! A scheme (`nbd://`) chooses how it is opened; without one it is a file or block special, whose content says whether it is the disk
+//! byte by byte, an image of another format, or a packed disk. `-` and
+//! `/dev/stdin` are a disk on standard input.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use extant_block::{BlockDevice, DeviceAccess, FileDevice};
+use extant_archive::packing_of;
+use extant_block::{BlockDevice, DeviceAccess, FileDevice, FileExtDevice};
+use extant_diskimage::{DiskImage, Format, Layer, SCRATCH_BYTES_MAX, spool};
 use extant_rt::{Arc, Monotonic};
 
 use crate::failure::Failure;
+use crate::foreign::has_superblock;
 use crate::mounts;
 use crate::output;
+use crate::size;
 
 /// How long to wait between two looks at a lock.
 const LOCK_LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// A longer wait is reported on standard error.
 const LOCK_TELL_AFTER: Duration = Duration::from_secs(1);
 
+/// The image arguments that mean standard input, be it a pipe.
+const STANDARD_INPUT: [&str; 2] = ["-", "/dev/stdin"];
+/// The word for images that are read and not written.
+const READ_ONLY_FORMAT: &str = "read_only_format";
+
 /// An open image: the device that it shows, with offsets, partitions and file systems on it.
 pub enum OpenImage {
     /// A file or block special that holds the device byte by byte.
     Raw(Box<FileDevice>),
-    /// A device that is no file of this host, or that lies in a file of another format.
-    #[allow(dead_code, reason = "the formats and schemes follow")]
-    Other(Arc<dyn BlockDevice>),
+    /// A device that lies in files of other formats, or that was unpacked.
+    Container(Container),
+}
+
+/// A device in files of other formats.
+pub struct Container {
+    device: Arc<dyn BlockDevice>,
+    /// Its file, then what that lies over.
+    pub layers: Vec<Layer>,
+    /// The program that packed it.
+    pub packing: Option<&'static str>,
 }
 
 impl OpenImage {
@@ -43,8 +64,68 @@ impl OpenImage {
                 "'{}': images of the scheme {unknown}:// cannot be opened",
                 image.display()
             ))),
-            None => Ok(Self::Raw(Box::new(open_file(access)?))),
+            None if STANDARD_INPUT.iter().any(|name| image.as_os_str() == *name) => {
+                Self::standard_input(image, access)
+            }
+            None => Self::recognised(image, open_file(access)?),
         }
+    }
+
+    /// As [`OpenImage::open`], for what is to be overwritten: a file of a format that is only read counts as raw.
+    pub fn open_to_overwrite(image: &Path, access: DeviceAccess, wait: Duration) -> Result<Self, Failure> {
+        if is_raw_target(image) {
+            return Ok(Self::Raw(Box::new(open_file(image, access, wait)?)));
+        }
+        Self::open(image, access, wait)
+    }
+
+    /// The disk in `file`, by its content.
+    fn recognised(image: &Path, file: FileDevice) -> Result<Self, Failure> {
+        let host = |error: io::Error| Failure::host(image, &error);
+        if Format::recognise(&file).map_err(host)? != Format::Raw {
+            return container(image, Arc::new(file), None);
+        }
+        let Some(packing) = packing(&file).map_err(host)? else { return Ok(Self::Raw(Box::new(file))) };
+        if !file.is_read_only() {
+            let message = format!("packed by {packing}, and read here, not written; unpack it first");
+            return Err(Failure::new(READ_ONLY_FORMAT, image.display().to_string(), message));
+        }
+        Self::unpacked(image, Stream { device: file, at: 0 })
+    }
+
+    fn standard_input(image: &Path, access: DeviceAccess) -> Result<Self, Failure> {
+        if !access.read_only {
+            return Err(Failure::usage("a disk on standard input can only be read"));
+        }
+        Self::unpacked(image, io::stdin())
+    }
+
+    /// The disk that `stream` gives, packed or not, in a file without a name.
+    fn unpacked(image: &Path, stream: impl Read + Send + 'static) -> Result<Self, Failure> {
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::FileTooLarge => {
+                Failure::new("too_large", image.display().to_string(), error.to_string())
+            }
+            io::ErrorKind::InvalidData => {
+                Failure::new("corrupt", image.display().to_string(), error.to_string())
+            }
+            _ => Failure::host(image, &error),
+        };
+        let (packing, mut stream) = extant_archive::unpacked(stream).map_err(failed)?;
+        let failed = |error: io::Error| {
+            let mut failure = failed(error);
+            if let Some(packing) = packing {
+                failure.message = format!("packed by {packing}: {}", failure.message);
+            }
+            failure
+        };
+        let max = match std::env::var("EXTANT_SCRATCH_BYTES") {
+            Ok(text) => size::parse_bytes(&text)
+                .map_err(|error| Failure::usage(format!("EXTANT_SCRATCH_BYTES: {error}")))?,
+            Err(_) => SCRATCH_BYTES_MAX,
+        };
+        let device = spool(&mut stream, &std::env::temp_dir(), max).map_err(failed)?;
+        container(image, Arc::new(device), packing)
     }
 
     /// The device.
@@ -59,7 +140,7 @@ impl OpenImage {
                 let file = Arc::new(*file);
                 (file.clone(), Some(file))
             }
-            Self::Other(device) => (device, None),
+            Self::Container(container) => (container.device, None),
         }
     }
 
@@ -67,12 +148,81 @@ impl OpenImage {
     pub fn into_file(self, image: &Path, what: &str) -> Result<FileDevice, Failure> {
         match self {
             Self::Raw(file) => Ok(*file),
-            Self::Other(_) => {
+            Self::Container(_) => {
                 let message = format!("{what} takes raw image files and block devices only");
                 Err(Failure::new("unsupported", image.display().to_string(), message))
             }
         }
     }
+}
+
+/// The disk in `file`, which was unpacked if a program is named that packed it.
+fn container(
+    image: &Path,
+    file: Arc<dyn BlockDevice>,
+    packing: Option<&'static str>,
+) -> Result<OpenImage, Failure> {
+    let allowed = std::env::var_os("EXTANT_BACKING_DIRS").unwrap_or_default();
+    let allowed: Vec<PathBuf> =
+        std::env::split_paths(&allowed).filter(|path| !path.as_os_str().is_empty()).collect();
+    let DiskImage { device, layers } = extant_diskimage::open(image, file, &allowed).map_err(|error| {
+        use extant_diskimage::Error;
+        let kind = match &error {
+            Error::Io(error) => return Failure::host(image, error),
+            Error::Damaged { .. } => "corrupt",
+            Error::Unsupported { .. } => "unsupported",
+            Error::ReadOnly { .. } => READ_ONLY_FORMAT,
+            Error::Reference { .. } | Error::Backing { .. } => "bad_reference",
+            _ => "failed",
+        };
+        Failure::new(kind, image.display().to_string(), error.to_string())
+    })?;
+    Ok(OpenImage::Container(Container { device, layers, packing }))
+}
+
+/// Makes a file, which is empty, a qcow2 image of a disk of `bytes` bytes: the disk.
+pub fn new_qcow2(image: &Path, file: FileDevice, bytes: u64) -> Result<Arc<dyn BlockDevice>, Failure> {
+    let made = extant_diskimage::create_qcow2(&file, bytes);
+    made.map_err(|error| Failure::new("failed", image.display().to_string(), error.to_string()))?;
+    Ok(container(image, Arc::new(file), None)?.into_device())
+}
+
+/// The program that packed the content of a file, unless a file system or a partition table is on it.
+fn packing(file: &FileDevice) -> io::Result<Option<&'static str>> {
+    let mut magic = [0; 6];
+    if has_superblock(file) || file.size() < magic.len() as u64 {
+        return Ok(None);
+    }
+    file.read_at(0, &mut magic)?;
+    Ok(packing_of(&magic))
+}
+
+/// A device as a stream from its begin.
+struct Stream {
+    device: FileDevice,
+    at: u64,
+}
+
+impl Read for Stream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let len = (self.device.size() - self.at).min(buf.len() as u64) as usize;
+        self.device.read_at(self.at, &mut buf[..len])?;
+        self.at += len as u64;
+        Ok(len)
+    }
+}
+
+/// Whether a disk that is made at `image` begins with the file's first byte, whatever the file holds now: it has no scheme and holds no
+/// image of a format that is written.
+pub fn is_raw_target(image: &Path) -> bool {
+    let Ok(found) = image.metadata() else { return scheme(image).is_none() };
+    let Ok(file) = File::open(image)
+        .and_then(|file| if found.is_file() { Ok(file) } else { Err(io::ErrorKind::Unsupported.into()) })
+    else {
+        return true;
+    };
+    let file = FileExtDevice::new(file, found.len(), |_| Ok(()));
+    !extant_diskimage::is_written(&file).unwrap_or(false)
 }
 
 /// The whole path of an image file, for another process; an address as it is.

@@ -134,7 +134,12 @@ pub fn mount(image: &Path, device: Arc<dyn BlockDevice>, how: Mount) -> Result<F
 /// Opens a disk for reading: nothing is written to it.
 pub fn open_for_reading(image: &Path, reading: Reading) -> Result<Filesystem, Failure> {
     let device = open_located(image, DeviceAccess::read_only(), reading.location)?;
-    mount(image, device, Mount::new().read_only(true).no_recovery(reading.norecovery))
+    mount(image, device, reading_mount(reading))
+}
+
+/// How a disk is mounted for reading.
+pub fn reading_mount(reading: Reading) -> Mount {
+    Mount::new().read_only(true).no_recovery(reading.norecovery)
 }
 
 /// Opens a disk for writing; says so if its journal was replayed or emptied.

@@ -1,6 +1,6 @@
 //! Identifies other formats where an ext4 file system was expected, and says what to do with each.
 
-use extant_block::{BlockDevice, Container};
+use extant_block::{BlockDevice, Container, ImageFormat};
 use extant_ondisk::{SUPERBLOCK_OFFSET, superblock};
 
 use crate::size;
@@ -116,9 +116,14 @@ pub fn recognise(device: &dyn BlockDevice) -> Option<Foreign> {
         }
         Container::DiskImage(format) => Foreign {
             what: format!("a {format} image"),
-            advice: "show it as a raw disk with `qemu-nbd -c /dev/nbd0 IMAGE`, or convert it with \
-                     `qemu-img convert -O raw IMAGE RAW`"
-                .to_owned(),
+            advice: match format {
+                ImageFormat::Vdi => {
+                    "convert it with `qemu-img convert -O qcow2 IMAGE NEW`, or show it as a raw disk with \
+                     `qemu-nbd -c /dev/nbd0 IMAGE`"
+                }
+                _ => "it is opened where it is a file of its own, and not part of another disk",
+            }
+            .to_owned(),
         },
         _ => return None,
     })

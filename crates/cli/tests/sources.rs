@@ -42,13 +42,14 @@ const OWN_PROCESS: [&str; 3] = ["std::process::exit", "std::process::abort", "st
 const OUTSIDE_WORLD: [&str; 6] = ["extant_rt", "extant_block", "std::fs", "std::io", "std::net", "std::os"];
 
 /// Each library with what it must not name. `rt` and `block` name the host's own interfaces.
-const LIBRARIES: [(&str, &[&[&str]]); 10] = [
+const LIBRARIES: [(&str, &[&[&str]]); 11] = [
     ("ondisk", &[&RUNTIME, &PROGRAM, &PROCESSES, &OUTSIDE_WORLD]),
     ("alloc", &[&RUNTIME, &PROGRAM, &PROCESSES]),
     ("journal", &[&RUNTIME, &PROGRAM, &PROCESSES]),
     ("writeback", &[&RUNTIME, &PROGRAM, &PROCESSES]),
     ("extant", &[&RUNTIME, &PROGRAM, &PROCESSES]),
     ("archive", &[&RUNTIME, &PROGRAM, &PROCESSES]),
+    ("diskimage", &[&RUNTIME, &PROGRAM, &PROCESSES]),
     ("capi", &[&RUNTIME, &PROGRAM, &PROCESSES]),
     ("fuse", &[&RUNTIME, &PROGRAM, &OWN_PROCESS]),
     ("block", &[&RUNTIME, &PROGRAM, &PROCESSES]),

@@ -67,6 +67,23 @@ pub fn open(path: &Path, file: Arc<dyn BlockDevice>, allowed: &[PathBuf]) -> Res
     Ok(DiskImage { device, layers })
 }
 
+/// Whether `file` is an image of a format that is written here and is not raw.
+///
+/// # Errors
+/// The device's own.
+pub fn is_written(file: &dyn BlockDevice) -> Result<bool> {
+    let format = Format::recognise(file)?;
+    Ok(format != Format::Raw && may_be_written(format, file)?)
+}
+
+fn may_be_written(format: Format, file: &dyn BlockDevice) -> Result<bool> {
+    Ok(match format {
+        Format::Raw | Format::Qcow2 => true,
+        Format::Vhd => vhd::is_fixed(file)?,
+        Format::Vhdx | Format::Vmdk | Format::AndroidSparse => false,
+    })
+}
+
 /// Makes an empty qcow2 image of a disk of `bytes` bytes in `file`, which is empty.
 ///
 /// # Errors
@@ -83,9 +100,7 @@ fn open_as(
     layers: &mut Vec<Layer>,
 ) -> Result<Arc<dyn BlockDevice>> {
     let mut layer = Layer { path: path.to_owned(), format, bytes: file.size(), compression: None };
-    let is_written =
-        matches!(format, Format::Raw | Format::Qcow2) || format == Format::Vhd && vhd::is_fixed(&*file)?;
-    if !is_written && !file.is_read_only() {
+    if !file.is_read_only() && !may_be_written(format, &*file)? {
         return Err(Error::ReadOnly { format });
     }
     let device: Arc<dyn BlockDevice> = match format {

@@ -4,11 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use extant::{Filesystem, Timestamp};
+use extant_block::DeviceAccess;
+use extant_diskimage::Layer;
 use extant_ondisk::{State, Superblock};
 use serde_json::{Map, Value, json};
 
 use super::Outcome;
-use crate::disks::{self, Reading, open_for_reading};
+use crate::devices::OpenImage;
+use crate::disks::{self, Reading, locate, reading_mount};
 use crate::json::put_text;
 use crate::output::{Output, escape, hex};
 use crate::size;
@@ -26,20 +29,77 @@ pub struct Info {
 impl Info {
     /// Tells.
     pub fn run(self) -> Outcome {
-        let fs = open_for_reading(&self.image, self.reading)?;
+        let location = self.reading.location;
+        let opened = OpenImage::open(&self.image, DeviceAccess::read_only(), location.wait())?;
+        let form = Form::of(&opened);
+        let device = locate(&self.image, opened.into_device(), location)?;
+        let fs = disks::mount(&self.image, device, reading_mount(self.reading))?;
         let mut output = Output::new();
         if self.reading.json {
             let mut object = Map::new();
             object.insert("image".to_owned(), self.image.display().to_string().into());
+            object.extend(form.document());
             object.extend(document(&fs));
             output.json(&Value::Object(object))?;
         } else {
-            for (key, value) in lines(&fs) {
+            for (key, value) in form.line().into_iter().chain(lines(&fs)) {
                 output.line(format!("{key:<18} {value}"))?;
             }
         }
         output.finish()?;
         Ok(0)
+    }
+}
+
+/// The formats of the files that a disk is in.
+struct Form {
+    packing: Option<&'static str>,
+    /// None of a raw image that is not packed.
+    layers: Vec<Layer>,
+}
+
+impl Form {
+    fn of(image: &OpenImage) -> Self {
+        match image {
+            OpenImage::Raw(_) => Self { packing: None, layers: Vec::new() },
+            OpenImage::Container(container) => {
+                Self { packing: container.packing, layers: container.layers.clone() }
+            }
+        }
+    }
+
+    fn document(&self) -> Map<String, Value> {
+        let layers = self.layers.iter().map(|layer| {
+            json!({
+                "path": layer.path.display().to_string(),
+                "format": layer.format.word(),
+                "size_bytes": layer.bytes,
+                "compression": layer.compression,
+            })
+        });
+        let format = self.layers.first().map_or("raw", |layer| layer.format.word());
+        let mut object = Map::new();
+        object.insert("format".to_owned(), format.into());
+        object.insert("packing".to_owned(), self.packing.into());
+        object.insert("layers".to_owned(), layers.collect());
+        object
+    }
+
+    /// The line of it, unless the image is raw.
+    fn line(&self) -> Option<(&'static str, String)> {
+        let first = self.layers.first()?;
+        let mut text = format!("{} of {}", first.format, size::show(first.bytes));
+        if let Some(compression) = first.compression {
+            text += &format!(", clusters packed by {compression}");
+        }
+        if let Some(packing) = self.packing {
+            text += &format!(", packed by {packing}");
+        }
+        for layer in &self.layers[1..] {
+            text +=
+                &format!(", over {} ({})", escape(layer.path.as_os_str().as_encoded_bytes()), layer.format);
+        }
+        Some(("format", text))
     }
 }
 

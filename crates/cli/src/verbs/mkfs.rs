@@ -24,7 +24,7 @@ use crate::size;
 pub use content::Content;
 use content::Room;
 use ownership::{OwnershipOptions, owner};
-pub use target::{Target, existing_bytes};
+pub use target::{DiskFormat, Place, Target};
 use verity::VerityOptions;
 
 /// Sizes without a suffix count units of this many bytes, unless blocks were chosen.
@@ -114,9 +114,12 @@ pub struct Mkfs {
     /// Begin with a copy of this image, which shares its blocks where the host can, and change only what -d has otherwise
     #[arg(long, value_name = "IMAGE", conflicts_with_all = [
         "block_size", "cluster_size", "inode_ratio", "inode_size", "inodes", "reserved_percent", "label", "uuid", "features", "extended", "journal",
-        "usage", "groups_per_flex", "last_mounted", "dry_run", "free", "verity", "size",
+        "usage", "groups_per_flex", "last_mounted", "dry_run", "free", "verity", "size", "format",
     ])]
     from: Option<PathBuf>,
+    /// Make a new image of this format; without it a file that is a qcow2 image already stays one
+    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["offset", "partition"])]
+    format: Option<DiskFormat>,
     /// Room beyond the content, where the size follows from that
     #[arg(long, value_name = "BYTES", value_parser = size::parse_bytes)]
     free: Option<u64>,
@@ -143,7 +146,7 @@ impl Mkfs {
         }
         let mut builder = self.builder(clock)?;
         let mut bytes = self.size_bytes()?;
-        let may_resize = target::may_resize(&self.image, self.location);
+        let (place, may_resize) = (self.place(), self.place().may_resize());
         self.verity.check_target(may_resize)?;
         self.ownership.check_content(self.content.is_some())?;
         let has_content = self.content.is_some() || self.ownership.has_files();
@@ -155,9 +158,7 @@ impl Mkfs {
         }
         let mut content = None;
         if has_content {
-            let disk_bytes = bytes.or_else(|| {
-                (!may_resize).then(|| target::existing_bytes(&self.image, self.location)).flatten()
-            });
+            let disk_bytes = bytes.or_else(|| (!may_resize).then(|| place.existing_bytes()).flatten());
             let mut source = self.open_content(disk_bytes, clock)?;
             let geometry = self.plan(&builder, Some(1 << 32))?.geometry().clone();
             self.ownership.check_geometry(&geometry)?;
@@ -172,7 +173,7 @@ impl Mkfs {
             }
             content = Some((source, room));
         }
-        let device_bytes = bytes.or_else(|| target::existing_bytes(&self.image, self.location));
+        let device_bytes = bytes.or_else(|| place.existing_bytes());
         if let Some(bytes) = bytes.or(device_bytes.filter(|_| self.verity.is_wanted())) {
             builder.bytes(bytes);
         }
@@ -188,7 +189,7 @@ impl Mkfs {
         } else {
             bytes
         };
-        let target = Target::open(&self.image, self.location, bytes, self.force > 0)?;
+        let target = Target::open(place, bytes, self.force > 0)?;
         let layout = builder.format(target.device()).map_err(|error| self.failed(&error))?;
         if let Some((source, room)) = content {
             source.fill(&self.image, target.shared(), clock, room.content_bytes, self.form())?;
@@ -197,6 +198,11 @@ impl Mkfs {
         let tree = self.verity.write(&self.image, target.device(), &layout)?;
         target.keep();
         self.describe(&layout, tree.as_ref())
+    }
+
+    /// Where it is made.
+    fn place(&self) -> Place<'_> {
+        Place { image: &self.image, location: self.location, format: self.format }
     }
 
     fn form(&self) -> ProgressForm {
@@ -316,7 +322,7 @@ impl Mkfs {
 
     /// Sees to it that there are inodes enough, and that no more is reserved than was asked for.
     fn make_room(&self, builder: &mut Builder, room: &Room) {
-        let is_sized = self.size.is_some() || !target::may_resize(&self.image, self.location);
+        let is_sized = self.size.is_some() || !self.place().may_resize();
         if !is_sized && self.reserved_percent.is_none() {
             builder.reserved_percent(0.0);
         }
@@ -326,7 +332,7 @@ impl Mkfs {
         let wanted = room.inodes_wanted(self.free.unwrap_or(0));
         let default = if is_sized {
             let bytes = self.size_bytes().ok().flatten();
-            let bytes = bytes.or_else(|| target::existing_bytes(&self.image, self.location));
+            let bytes = bytes.or_else(|| self.place().existing_bytes());
             builder.plan(bytes).map_or(0, |layout| layout.geometry().inodes_count)
         } else {
             0

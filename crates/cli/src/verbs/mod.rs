@@ -41,7 +41,7 @@ use clap::{Parser, Subcommand};
 use crate::failure::{EXIT_FSCK_USAGE, EXIT_USAGE, Failure};
 use crate::output;
 pub use info::uuid_text;
-pub use mkfs::{Content, Target, existing_bytes};
+pub use mkfs::{Content, DiskFormat, Place, Target};
 
 /// What a verb gives back: its exit status, or why it failed.
 pub type Outcome = Result<u8, Failure>;

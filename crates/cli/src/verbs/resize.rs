@@ -176,12 +176,18 @@ impl Resize {
             self.grow_partition(&file, wanted)?;
             return locate(&self.image, Arc::new(file), self.location);
         }
+        let is_raw = matches!(image, OpenImage::Raw(_));
         let device = image.into_device();
         if let Some(bytes) = wanted.filter(|_| self.location.partition.is_none()) {
             let end = self.location.offset.unwrap_or(0).saturating_add(bytes);
             match device.grow(end) {
                 // Then the file system finds no room.
-                Err(error) if error.kind() == ErrorKind::Unsupported => {}
+                Err(error) if error.kind() == ErrorKind::Unsupported && is_raw => {}
+                Err(error) if error.kind() == ErrorKind::Unsupported => {
+                    let message =
+                        "the disk in it cannot be made longer here; `qemu-img resize IMAGE SIZE` does";
+                    return Err(Failure::new("unsupported", self.image.display().to_string(), message));
+                }
                 grown => grown.map_err(|error| Failure::host(&self.image, &error))?,
             }
         }

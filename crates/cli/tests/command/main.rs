@@ -10,6 +10,7 @@ mod differences;
 mod e2fsprogs;
 mod exclusion;
 mod exec_sibling;
+mod formats;
 mod fs_verity;
 mod gnu_cp;
 mod hostile;

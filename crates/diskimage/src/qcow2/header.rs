@@ -18,6 +18,8 @@ const BACKING_NAME_BYTES_MAX: usize = 1023;
 /// Offsets have 56 bits in tables.
 const OFFSET_MAX: u64 = 1 << 55;
 const EXTENSION_BACKING_FORMAT: u32 = 0xe279_2aca;
+/// Where the size is, before the kind of encryption and the entries of the level-1 table.
+pub(super) const SIZE_OFFSET: u64 = 24;
 /// Where the auto-clear features are.
 pub(super) const AUTOCLEAR_OFFSET: u64 = 88;
 /// Where the refcount table's offset and clusters are.

@@ -102,6 +102,24 @@ impl Map {
         })
     }
 
+    /// Makes the level-1 table long enough for a disk of `bytes` bytes, if its clusters are: its entries. They are durable.
+    pub(super) fn grow_l1(&mut self, file: &dyn BlockDevice, bytes: u64) -> io::Result<u32> {
+        let table_covers = self.cluster_bytes() * (self.cluster_bytes() / 8);
+        let entries = bytes.div_ceil(table_covers) as usize;
+        let has = self.l1.len();
+        if entries > has {
+            if entries > (has * 8).next_multiple_of(self.cluster_bytes() as usize) / 8 {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
+            let offset = self.l1_offset + has as u64 * 8;
+            file.grow(self.l1_offset + entries as u64 * 8)?;
+            file.write_at(offset, &vec![0; (entries - has) * 8])?;
+            file.flush()?;
+            self.l1.resize(entries, 0);
+        }
+        Ok(self.l1.len() as u32)
+    }
+
     pub(super) fn cluster_bytes(&self) -> u64 {
         1 << self.cluster_bits
     }

@@ -1,6 +1,7 @@
 //! qcow2 images, read and written.
 //!
-//! Leaves out: encryption, external data files, subclusters, making snapshots, longer disks. What is written is never packed.
+//! Leaves out: encryption, external data files, subclusters, making snapshots, growth beyond the clusters that the level-1 table has.
+//! What is written is never packed.
 //!
 //! Invariants: a read, and a write into clusters that are mapped already, hold the map's lock shared over their I/O; whoever maps or
 //! frees clusters holds it alone. So no cluster is freed while it is read. Data is in the file before the map refers to it in memory,
@@ -17,14 +18,16 @@ mod refcounts;
 use std::io;
 
 use extant_block::{BlockDevice, check_range};
-use extant_rt::{Arc, LockClass, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use extant_rt::{Arc, AtomicU64, LockClass, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::Format;
 use crate::error::{Error, Result};
 use crate::field::read_padded;
-use header::{AUTOCLEAR_OFFSET, Header};
+use header::{AUTOCLEAR_OFFSET, Header, SIZE_OFFSET};
 use map::{Cluster, Map};
 use packed::Packed;
+
+const SECTOR_BYTES: u64 = 512;
 
 /// The size of clusters of new images, as QEMU's.
 const NEW_CLUSTER_BITS: u32 = 16;
@@ -78,7 +81,8 @@ impl Opening {
         let map = Map::read(&*file, &header, is_read_only)?;
         let packed = Packed::new(header.cluster_bits, header.is_zstd);
         Ok(Qcow2 {
-            size: header.size,
+            size: AtomicU64::new(header.size),
+            has_snapshots: header.snapshots > 0,
             has_zero_clusters: header.version >= 3,
             map: RwLock::with_key(LockClass::DISK_IMAGE, depth, map),
             file,
@@ -110,7 +114,8 @@ pub(crate) fn create(file: &dyn BlockDevice, bytes: u64) -> io::Result<()> {
 
 /// An image as a device.
 pub(crate) struct Qcow2 {
-    size: u64,
+    size: AtomicU64,
+    has_snapshots: bool,
     has_zero_clusters: bool,
     map: RwLock<Map>,
     file: Arc<dyn BlockDevice>,
@@ -316,7 +321,7 @@ impl Qcow2 {
         if self.is_read_only {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        check_range(self.size, offset, bytes)
+        check_range(self.size(), offset, bytes)
     }
 
     /// Makes whole clusters of a range read as zero without a place in the file. Calls `rest` for what are no whole ones.
@@ -330,7 +335,7 @@ impl Qcow2 {
         let cluster = map.cluster_bytes();
         let end = offset + bytes;
         // The disk's last cluster may be a part.
-        let whole_end = if end == self.size { end.next_multiple_of(cluster) } else { end - end % cluster };
+        let whole_end = if end == self.size() { end.next_multiple_of(cluster) } else { end - end % cluster };
         let whole_start = offset.next_multiple_of(cluster);
         if whole_start >= whole_end {
             drop(map);
@@ -395,11 +400,34 @@ static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 impl BlockDevice for Qcow2 {
     fn size(&self) -> u64 {
-        self.size
+        // Orders nothing: who needs more bytes had them added before.
+        self.size.load(Ordering::Relaxed)
+    }
+
+    fn grow(&self, bytes: u64) -> io::Result<()> {
+        let old = self.size();
+        if bytes <= old {
+            return Ok(());
+        }
+        self.check_write(0, 0)?;
+        // Snapshots would have another size; what the backing file has further on would appear.
+        let is_covered = self.backing.as_ref().is_some_and(|backing| backing.size() > old);
+        if self.has_snapshots || is_covered {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let bytes = bytes.checked_next_multiple_of(SECTOR_BYTES).ok_or(io::ErrorKind::Unsupported)?;
+        let entries = self.map.write().grow_l1(&*self.file, bytes)?;
+        // The size, the kind of encryption, which is none, and the entries of the table, in one sector.
+        let mut fields = bytes.to_be_bytes().to_vec();
+        fields.extend([0; 4]);
+        fields.extend(entries.to_be_bytes());
+        self.file.write_fua(SIZE_OFFSET, &fields)?;
+        self.size.store(bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        check_range(self.size, offset, buf.len() as u64)?;
+        check_range(self.size(), offset, buf.len() as u64)?;
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;

@@ -8,8 +8,16 @@ use extant_block::{BlockDevice as _, DeviceAccess};
 use crate::devices::open_file;
 use crate::disks::ImageLocation;
 use crate::failure::Failure;
-use crate::verbs::Target;
-pub(super) use crate::verbs::existing_bytes;
+use crate::verbs::{DiskFormat, Place, Target};
+
+/// The size of what is there, whose bytes are the disk, as mke2fs takes them.
+pub(super) fn existing_bytes(image: &Path, location: ImageLocation) -> Option<u64> {
+    place(image, location).existing_bytes()
+}
+
+fn place(image: &Path, location: ImageLocation) -> Place<'_> {
+    Place { image, location, format: Some(DiskFormat::Raw) }
+}
 
 /// Opens it, long enough for `bytes`. What is there is overwritten with `force`, and where there is no terminal to ask at.
 pub(super) fn open(
@@ -32,5 +40,5 @@ pub(super) fn open(
         }
     }
     let can_ask = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    Target::open(image, location, bytes, force || !can_ask)
+    Target::open(place(image, location), bytes, force || !can_ask)
 }

@@ -3,12 +3,14 @@
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use clap::ValueEnum;
 use extant_block::{BlockDevice, Copied, Create, DeviceAccess, FileDevice};
 use extant_rt::Arc;
 
-use crate::devices::{OpenImage, device_failure, scheme};
-use crate::disks::{ImageLocation, locate, open_located};
+use crate::devices::{OpenImage, device_failure, is_raw_target, new_qcow2, open_file, scheme};
+use crate::disks::{ImageLocation, locate};
 use crate::failure::Failure;
 use crate::foreign::{has_superblock, recognise};
 
@@ -18,12 +20,61 @@ pub struct Target {
     unmade: Unmade,
 }
 
-/// Whether the size of what is there is ours to choose.
-pub fn may_resize(image: &Path, location: ImageLocation) -> bool {
-    !is_block_device(image)
-        && scheme(image).is_none()
-        && location.offset.is_none()
-        && location.partition.is_none()
+/// The format of an image that is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DiskFormat {
+    /// The disk byte by byte
+    Raw,
+    /// QEMU's
+    Qcow2,
+}
+
+/// Where a file system is to be made.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// The image file or block device.
+    pub image: &'a Path,
+    /// The part of it.
+    pub location: ImageLocation,
+    /// The format of a new image, whatever is there; without it what is there is kept.
+    pub format: Option<DiskFormat>,
+}
+
+impl Place<'_> {
+    /// Whether the size of what is there is ours to choose.
+    pub fn may_resize(self) -> bool {
+        !is_block_device(self.image)
+            && self.location.offset.is_none()
+            && self.location.partition.is_none()
+            && match self.format {
+                Some(_) => scheme(self.image).is_none(),
+                None => is_raw_target(self.image),
+            }
+    }
+
+    /// The size of what is there.
+    pub fn existing_bytes(self) -> Option<u64> {
+        let opened = self.open_as_is(DeviceAccess::read_only(), Duration::ZERO).ok()?;
+        Some(locate(self.image, opened.into_device(), self.location).ok()?.size())
+    }
+
+    fn open_as_is(self, access: DeviceAccess, wait: Duration) -> Result<OpenImage, Failure> {
+        if self.format == Some(DiskFormat::Raw) {
+            return Ok(OpenImage::Raw(Box::new(open_file(self.image, access, wait)?)));
+        }
+        OpenImage::open_to_overwrite(self.image, access, wait)
+    }
+
+    /// Opens and locks it, makes it if it does not exist. With a format it is the file, whatever it holds.
+    fn open(self) -> Result<(OpenImage, Unmade), Failure> {
+        let was_made = is_missing(self.image);
+        let access = DeviceAccess { create: Create::IfMissing, ..DeviceAccess::read_write() };
+        let opened = match self.format {
+            Some(_) => OpenImage::Raw(Box::new(open_file(self.image, access, self.location.wait())?)),
+            None => self.open_as_is(access, self.location.wait())?,
+        };
+        Ok((opened, Unmade(was_made.then(|| self.image.to_owned()))))
+    }
 }
 
 /// Whether it is a file that is still to be made.
@@ -35,37 +86,36 @@ fn is_block_device(image: &Path) -> bool {
     fs::metadata(image).is_ok_and(|found| found.file_type().is_block_device())
 }
 
-/// The size of what is there.
-pub fn existing_bytes(image: &Path, location: ImageLocation) -> Option<u64> {
-    let location = ImageLocation { wait: 0, ..location };
-    Some(open_located(image, DeviceAccess::read_only(), location).ok()?.size())
-}
-
 impl Target {
     /// Opens and locks it, makes it `bytes` long if that is ours to choose, and sees that it holds nothing dear.
-    pub fn open(
-        image: &Path,
-        location: ImageLocation,
-        bytes: Option<u64>,
-        force: bool,
-    ) -> Result<Self, Failure> {
+    pub fn open(place: Place<'_>, bytes: Option<u64>, force: bool) -> Result<Self, Failure> {
+        let image = place.image;
         if is_missing(image) && bytes.is_none() {
             let message = format!("{} does not exist; say how large it is to be", image.display());
             return Err(Failure::usage(message));
         }
-        let (opened, unmade) = open(image, location)?;
+        let is_qcow2 = place.format == Some(DiskFormat::Qcow2);
+        if is_qcow2 && !place.may_resize() {
+            return Err(Failure::usage("--format qcow2 makes whole image files"));
+        }
+        let new_bytes = bytes.or_else(|| place.existing_bytes());
+        let (opened, unmade) = place.open()?;
         let refuse = |device: &dyn BlockDevice| refuse_dear(image, device, force);
         let device = match opened {
-            OpenImage::Raw(mut file) if may_resize(image, location) => {
+            OpenImage::Raw(mut file) if place.may_resize() => {
                 refuse(&file)?;
-                let bytes = bytes.unwrap_or(file.size());
+                let new_bytes = new_bytes.unwrap_or(file.size());
                 // Emptied, it reads as zero wherever nothing is written, and takes no more space than it needs.
-                let resized = file.set_len(0).and_then(|()| file.set_len(bytes));
-                resized.map_err(|error| device_failure(image, error))?;
-                Arc::new(*file)
+                file.set_len(0).map_err(|error| device_failure(image, error))?;
+                if is_qcow2 {
+                    new_qcow2(image, *file, new_bytes)?
+                } else {
+                    file.set_len(new_bytes).map_err(|error| device_failure(image, error))?;
+                    Arc::new(*file)
+                }
             }
             opened => {
-                let part = locate(image, opened.into_device(), location)?;
+                let part = locate(image, opened.into_device(), place.location)?;
                 refuse(&*part)?;
                 part
             }
@@ -90,7 +140,7 @@ impl Target {
         if is_block_device(image) {
             return Err(Failure::usage("--from makes image files; dd writes one to a device"));
         }
-        let (opened, unmade) = open(image, location)?;
+        let (opened, unmade) = Place { image, location, format: Some(DiskFormat::Raw) }.open()?;
         let mut device = opened.into_file(image, "--from")?;
         refuse_dear(image, &device, force)?;
         let copied = device.set_len(0).and_then(|()| device.copy_from(base));
@@ -123,14 +173,6 @@ impl Drop for Unmade {
             let _ = fs::remove_file(image);
         }
     }
-}
-
-/// Opens and locks it, makes it if it does not exist.
-fn open(image: &Path, location: ImageLocation) -> Result<(OpenImage, Unmade), Failure> {
-    let was_made = is_missing(image);
-    let access = DeviceAccess { create: Create::IfMissing, ..DeviceAccess::read_write() };
-    let opened = OpenImage::open(image, access, location.wait())?;
-    Ok((opened, Unmade(was_made.then(|| image.to_owned()))))
 }
 
 fn refuse_dear(image: &Path, device: &dyn BlockDevice, force: bool) -> Result<(), Failure> {

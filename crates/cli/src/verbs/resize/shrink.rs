@@ -62,6 +62,12 @@ impl Resize {
             }
         }
         drop(display);
+        if file.is_none() && !is_part {
+            let image = self.image.display();
+            output::note(&format!(
+                "{image}: the disk in it stays as long as it was; `qemu-img resize --shrink` cuts it off"
+            ));
+        }
         let blocks = shrunk.mounted.replayed_blocks;
         if blocks > 0 {
             output::note(&format!("{}: replayed the journal: {blocks} blocks", self.image.display()));
