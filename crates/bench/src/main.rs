@@ -5,6 +5,7 @@
 //! fuse2fs its package; without them they are named as missing.
 
 mod conflicts;
+mod disk_images;
 mod freeze;
 mod host;
 mod instructions;
@@ -109,6 +110,15 @@ enum What {
         /// Devices of crates/block/models, whose latencies and rates are slept for; without one the image by itself.
         #[arg(long, value_delimiter = ',')]
         device: Vec<String>,
+        /// Where the images are made.
+        #[arg(long, default_value = "/dev/shm")]
+        dir: PathBuf,
+    },
+    /// A qcow2 image beside a raw one: requests to the devices, and files through the engine.
+    DiskImages {
+        /// Rounds of each side.
+        #[arg(long, default_value_t = 7)]
+        rounds: usize,
         /// Where the images are made.
         #[arg(long, default_value = "/dev/shm")]
         dir: PathBuf,
@@ -313,6 +323,7 @@ fn main() -> ExitCode {
         What::Pages { rounds, latency_us, dir } => pages::compare(rounds.max(1), latency_us, &dir),
         What::PageContexts { rounds, device, dir } => page_contexts::compare(rounds.max(1), &device, &dir),
         What::LargeFiles { rounds, dir } => large_files::compare(rounds.max(1), &dir),
+        What::DiskImages { rounds, dir } => disk_images::compare(rounds.max(1), &dir),
         What::PageWork { rounds } => pages::work(rounds.max(1)),
         What::PageMemory { gib, limit_mib, dir } => pages::memory(gib.max(1), limit_mib.max(1), &dir),
         What::Mount { runs, dir } => mount::compare(runs.max(1), &dir),

@@ -1,8 +1,8 @@
 //! Opens what an image argument names as a device, and locks it.
 //!
 //! A scheme (`nbd://`) chooses how it is opened; without one it is a file or block special, whose content says whether it is the disk
-//! byte by byte, an image of another format, or a packed disk. `-` and
-//! `/dev/stdin` are a disk on standard input.
+//! byte by byte, an image of another format, or a packed disk. `-` and `/dev/stdin` are a disk on standard
+//! input.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -12,6 +12,7 @@ mod field;
 mod format;
 mod qcow2;
 mod read_only;
+mod recognise;
 mod references;
 mod scratch;
 mod vhd;

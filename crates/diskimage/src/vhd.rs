@@ -24,11 +24,7 @@ const HEADER_BYTES: u64 = 1024;
 /// No place in the file.
 const UNUSED: u32 = u32::MAX;
 
-/// Whether the last sector of `file` is a VHD's footer.
-pub(crate) fn has_footer(file: &dyn BlockDevice) -> io::Result<bool> {
-    Ok(footer(file)?.is_some())
-}
-
+/// The last sector of `file`, if it is a VHD's footer.
 fn footer(file: &dyn BlockDevice) -> io::Result<Option<Vec<u8>>> {
     let Some(offset) = file.size().checked_sub(FOOTER_BYTES) else { return Ok(None) };
     let footer = read_vec(file, offset, FOOTER_BYTES)?.unwrap_or_default();

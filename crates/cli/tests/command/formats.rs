@@ -87,6 +87,20 @@ fn other_formats_are_read_and_name_their_conversion() {
 }
 
 #[test]
+fn vhd_of_fixed_size_is_written_and_keeps_its_footer() {
+    let Some(bench) = bench() else { return };
+    convert(&bench, "vpc", "subformat=fixed,force_size=on", "fixed.vhd");
+    bench.ok(&["mkdir", "fixed.vhd:/new"]);
+    let bytes = bench.bytes(DISK).len();
+    assert_eq!(bench.bytes("fixed.vhd").len(), bytes + 512);
+    assert!(bench.fails(1, &["resize", "fixed.vhd", "+8M"]).contains("cannot be made longer here"));
+    bench.ok(&["mkfs", "-q", "-F", "fixed.vhd"]);
+    bench.program("qemu-img", &["convert", "-f", "vpc", "-O", "raw", "fixed.vhd", "taken.img"]);
+    bench.assert_clean("taken.img");
+    assert_eq!(bench.bytes("taken.img").len(), bytes);
+}
+
+#[test]
 fn info_names_the_chain() {
     let Some(bench) = bench() else { return };
     convert(&bench, "qcow2", "compression_type=zstd", "base.qcow2");

@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::common::{Disk, Random, can_mount, seed};
 
 const KILLS: u64 = 20;
+const QCOW2_KILLS: u64 = 4;
 const WRITERS: u64 = 4;
 
 /// Writes files and notes each that was made durable, until the server is gone.
@@ -38,13 +39,23 @@ fn write(root: &Path, round: u64, writer: u64, durable: &Mutex<Vec<(String, Vec<
 
 #[test]
 fn what_was_synced_survives_twenty_kills() {
-    if !can_mount() {
-        return;
+    if can_mount() {
+        kill_in_mid_write(Disk::new("1G"), KILLS);
     }
+}
+
+#[test]
+fn what_was_synced_survives_kills_in_a_qcow2_image() {
+    if can_mount() {
+        kill_in_mid_write(Disk::with_format("qcow2", "1G"), QCOW2_KILLS);
+    }
+}
+
+/// Kills the server so many times while threads write, and looks for what was durable.
+fn kill_in_mid_write(mut disk: Disk, kills: u64) {
     let mut random = Random(seed());
-    let mut disk = Disk::new("1G");
     let durable = Mutex::new(Vec::new());
-    for round in 0..KILLS {
+    for round in 0..kills {
         disk.serve();
         let after = Duration::from_millis(30 + random.below(300));
         std::thread::scope(|scope| {

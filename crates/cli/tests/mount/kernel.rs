@@ -3,16 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::is_root;
+use crate::common::{is_qcow2, is_root};
 
 /// A mount of the kernel's, on a loop device.
 pub struct Kernel(PathBuf);
 
 impl Kernel {
-    /// Mounts; none, and says so, without root or loop devices.
+    /// Mounts; none, and says so, without root or loop devices, or of a qcow2 image.
     pub fn mount(image: &Path, point: &Path, options: &str) -> Option<Self> {
         if !is_root() || !Path::new("/dev/loop-control").exists() {
             println!("skipped: the kernel's mount needs root and loop devices");
+            return None;
+        }
+        if is_qcow2(image) {
+            println!("skipped: the kernel mounts no qcow2 images");
             return None;
         }
         let mut command = Command::new("mount");

@@ -3,7 +3,7 @@
 //! Leaves out: encryption, external data files, subclusters, making snapshots, growth beyond the clusters that the level-1 table has.
 //! What is written is never packed.
 //!
-//! Invariants: a read, and a write into clusters that are mapped already, hold the map's lock shared over their I/O; whoever maps or
+//! Invariants: a read, and a write into clusters that are mapped already, hold the map's lock shared over their I/O; a thread that maps or
 //! frees clusters holds it alone. So no cluster is freed while it is read. Data is in the file before the map refers to it in memory,
 //! and durable before the map refers to it in the file (`map`).
 //!
