@@ -28,7 +28,7 @@ const LOCK_TELL_AFTER: Duration = Duration::from_secs(1);
 /// The image arguments that mean standard input, be it a pipe.
 const STANDARD_INPUT: [&str; 2] = ["-", "/dev/stdin"];
 /// The word for images that are read and not written.
-const READ_ONLY_FORMAT: &str = "read_only_format";
+pub const READ_ONLY_FORMAT: &str = "read_only_format";
 
 /// An open image: the device that it shows, with offsets, partitions and file systems on it.
 pub enum OpenImage {

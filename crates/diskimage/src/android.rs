@@ -14,6 +14,8 @@ use crate::read_only::Pieces;
 
 const HEADER_BYTES: u64 = 28;
 const CHUNK_HEADER_BYTES: u64 = 12;
+/// Bytes of a block at most, for which 4 KiB is usual; so no sum of blocks overflows.
+const BLOCK_BYTES_MAX: u64 = 16 << 20;
 const RAW: u16 = 0xcac1;
 const FILL: u16 = 0xcac2;
 const DONT_CARE: u16 = 0xcac3;
@@ -60,7 +62,7 @@ impl AndroidSparse {
         if header_bytes < HEADER_BYTES || chunk_header_bytes < CHUNK_HEADER_BYTES {
             return Err(damaged("headers that are too short"));
         }
-        if block_bytes == 0 || !block_bytes.is_multiple_of(4) {
+        if block_bytes == 0 || !block_bytes.is_multiple_of(4) || block_bytes > BLOCK_BYTES_MAX {
             return Err(damaged(format!("blocks of {block_bytes} bytes")));
         }
         let bytes = u64::from(le32(&header, 16)) * block_bytes;

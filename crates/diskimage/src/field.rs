@@ -36,14 +36,16 @@ pub(crate) fn read_padded(file: &dyn BlockDevice, offset: u64, buf: &mut [u8]) -
     if there.is_empty() { Ok(()) } else { file.read_at(offset, there) }
 }
 
-/// The `bytes` bytes at `offset` of `file`; none if they are not all there, so that no field asks for more memory than the file has
-/// bytes.
+/// Bytes of a table at most. A VHDX of 64 TiB in blocks of 32 MiB has one of 16 MiB.
+const TABLE_BYTES_MAX: u64 = 64 << 20;
+
+/// The `bytes` bytes at `offset` of `file`; none if they are not all there or too many, so that no field asks for more memory than the
+/// file has bytes, nor a file with holes for as much as it seems to have.
 pub(crate) fn read_vec(file: &dyn BlockDevice, offset: u64, bytes: u64) -> io::Result<Option<Vec<u8>>> {
-    if offset.checked_add(bytes).is_none_or(|end| end > file.size()) {
+    if bytes > TABLE_BYTES_MAX || offset.checked_add(bytes).is_none_or(|end| end > file.size()) {
         return Ok(None);
     }
-    let Ok(len) = usize::try_from(bytes) else { return Ok(None) };
-    let mut buf = vec![0; len];
+    let mut buf = vec![0; bytes as usize];
     file.read_at(offset, &mut buf)?;
     Ok(Some(buf))
 }

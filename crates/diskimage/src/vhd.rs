@@ -94,7 +94,8 @@ impl Dynamic {
             return Err(damaged(format!("a disk of {bytes} bytes, more than its {entries} blocks")));
         }
         let table = read_vec(&*file, be64(&header, 16), bytes.div_ceil(block_bytes) * 4)?;
-        let table = table.ok_or_else(|| damaged("a block table that is not in the file"))?;
+        let table =
+            table.ok_or_else(|| damaged("a block table that is not in the file, or of more than 64 MiB"))?;
         let blocks = table.chunks(4).map(|entry| be32(entry, 0)).collect();
         Ok(Self { file, bytes, block_bytes, blocks })
     }

@@ -93,7 +93,8 @@ impl Vhdx {
             return Err(damaged(format!("a table of {} bytes for {blocks} blocks", table.1)));
         }
         let found = read_vec(&*file, table.0, entries * 8)?;
-        let table = found.ok_or_else(|| damaged("a block table that is not in the file"))?;
+        let table =
+            found.ok_or_else(|| damaged("a block table that is not in the file, or of more than 64 MiB"))?;
         Ok(Self { file, bytes: parameters.bytes, block_bytes: parameters.block_bytes, chunk_blocks, table })
     }
 }

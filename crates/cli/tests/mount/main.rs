@@ -6,6 +6,7 @@ mod crash;
 mod cycles;
 mod damaged;
 mod defrag;
+mod formats;
 mod growing;
 mod kernel;
 mod load;

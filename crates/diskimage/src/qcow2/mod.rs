@@ -79,6 +79,9 @@ impl Opening {
             }
         }
         let map = Map::read(&*file, &header, is_read_only)?;
+        if !is_read_only {
+            complete_last_cluster(&*file, header.cluster_bytes())?;
+        }
         let packed = Packed::new(header.cluster_bits, header.is_zstd);
         Ok(Qcow2 {
             size: AtomicU64::new(header.size),
@@ -90,6 +93,14 @@ impl Opening {
             packed,
             is_read_only,
         })
+    }
+}
+
+/// Has the last cluster whole in the file, so that all of it can be written; QEMU leaves out what is behind the disk's end.
+fn complete_last_cluster(file: &dyn BlockDevice, cluster_bytes: u64) -> io::Result<()> {
+    match file.grow(file.size().next_multiple_of(cluster_bytes)) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
+        grown => grown,
     }
 }
 

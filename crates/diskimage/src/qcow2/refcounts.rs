@@ -226,7 +226,16 @@ impl Refcounts {
 
     fn extend_file(&self, file: &dyn BlockDevice, end: u64) -> io::Result<()> {
         let bytes = end << self.cluster_bits;
-        if bytes > file.size() { file.grow(bytes.next_multiple_of(GROWTH_BYTES)) } else { Ok(()) }
+        if bytes <= file.size() {
+            return Ok(());
+        }
+        match file.grow(bytes.next_multiple_of(GROWTH_BYTES)) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => Err(io::Error::new(
+                io::ErrorKind::StorageFull,
+                "the device has no room for more of the qcow2 image",
+            )),
+            grown => grown,
+        }
     }
 
     /// Enters an empty block that lies in `cluster`.

@@ -72,7 +72,8 @@ impl Sparse {
         let tables = sectors.div_ceil(grain_sectors).div_ceil(table_entries.into());
         let offset = le64(&found, 56).checked_mul(SECTOR_BYTES);
         let directory = offset.map(|offset| read_vec(&*file, offset, tables * 4)).transpose()?.flatten();
-        let directory = directory.ok_or_else(|| damaged("a grain directory that is not in the file"))?;
+        let directory = directory
+            .ok_or_else(|| damaged("a grain directory that is not in the file, or of more than 64 MiB"))?;
         Ok(Self {
             bytes: sectors * SECTOR_BYTES,
             grain_bytes: grain_sectors * SECTOR_BYTES,

@@ -161,6 +161,34 @@ fn new_image_is_one_of_qemu_and_takes_no_more_than_its_tables() {
 }
 
 #[test]
+fn disk_that_ends_within_a_cluster_is_written_to_its_end_and_made_longer() {
+    let mut random = Random(seed("end"));
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut model = raw_disk(dir.path(), "disk.raw", (1 << 20) + 512, &mut random);
+    let end = model.len() - 512;
+    model[end..].fill(3);
+    std::fs::write(dir.path().join("disk.raw"), &model).expect("a disk");
+    qemu_img(dir.path(), &["convert", "-O", "qcow2", "disk.raw", "a.qcow2"]);
+    let image = open(&dir.path().join("a.qcow2"), false).expect("an image");
+    image.device.grow(5 << 30).expect("a longer disk");
+    assert_eq!(image.device.size(), 5 << 30);
+    model.resize(2 << 20, 0);
+    let mut found = vec![0xee; 2 << 20];
+    image.device.read_at(0, &mut found).expect("a read");
+    assert_equal(&found, &model, "longer");
+    image.device.write_at(end as u64 + 4096, &[4; 4096]).expect("a write behind the former end");
+    image.device.write_at((5 << 30) - 512, &[5; 512]).expect("a write at the end");
+    drop(image);
+    qemu_img(dir.path(), &["check", "-f", "qcow2", "a.qcow2"]);
+    let image = open(&dir.path().join("a.qcow2"), true).expect("an image");
+    model[end + 4096..end + 8192].fill(4);
+    image.device.read_at(0, &mut found).expect("a read");
+    assert_equal(&found, &model, "written");
+    drop(image);
+    assert!(qemu_img(dir.path(), &["info", "a.qcow2"]).contains("(5368709120 bytes)"));
+}
+
+#[test]
 fn discards_give_the_space_of_the_file_back() {
     use std::os::unix::fs::MetadataExt;
     let dir = tempfile::tempdir().expect("a directory");

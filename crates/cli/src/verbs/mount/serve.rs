@@ -238,7 +238,9 @@ fn open(image: &Path, dir: &Path, options: &Options, is_root: bool) -> Result<Op
     let open = |access| OpenImage::open_by(image, access, |access| open_file(image, access));
     let opened = match open(access) {
         // As mount(8) does.
-        Err(failure) if failure.kind == devices::WRITE_PROTECTED => open(DeviceAccess::read_only()),
+        Err(failure) if [devices::WRITE_PROTECTED, devices::READ_ONLY_FORMAT].contains(&failure.kind) => {
+            open(DeviceAccess::read_only())
+        }
         opened => opened,
     }?;
     let (device, file) = opened.share();
