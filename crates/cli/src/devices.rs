@@ -27,6 +27,8 @@ const LOCK_TELL_AFTER: Duration = Duration::from_secs(1);
 
 /// The image arguments that mean standard input, be it a pipe.
 const STANDARD_INPUT: [&str; 2] = ["-", "/dev/stdin"];
+/// The word for images that refer to what cannot be opened.
+const BAD_REFERENCE: &str = "bad_reference";
 /// The word for images that are read and not written.
 pub const READ_ONLY_FORMAT: &str = "read_only_format";
 
@@ -60,10 +62,10 @@ impl OpenImage {
         open_file: impl FnOnce(DeviceAccess) -> Result<FileDevice, Failure>,
     ) -> Result<Self, Failure> {
         match scheme(image) {
-            Some(unknown) => Err(Failure::usage(format!(
-                "'{}': images of the scheme {unknown}:// cannot be opened",
-                image.display()
-            ))),
+            Some(unknown) => {
+                let message = format!("images of the scheme {unknown}:// cannot be opened");
+                Err(Failure::new("unsupported", image.display().to_string(), message))
+            }
             None if STANDARD_INPUT.iter().any(|name| image.as_os_str() == *name) => {
                 Self::standard_input(image, access)
             }
@@ -71,12 +73,16 @@ impl OpenImage {
         }
     }
 
-    /// As [`OpenImage::open`], for what is to be overwritten: a file of a format that is only read counts as raw.
+    /// As [`OpenImage::open`], for what is to be overwritten: a file of a format that is only read counts as raw, and so does an image
+    /// that cannot be opened.
     pub fn open_to_overwrite(image: &Path, access: DeviceAccess, wait: Duration) -> Result<Self, Failure> {
-        if is_raw_target(image) {
-            return Ok(Self::Raw(Box::new(open_file(image, access, wait)?)));
+        if !is_raw_target(image) {
+            match Self::open(image, access, wait) {
+                Err(failure) if ["corrupt", "unsupported", BAD_REFERENCE].contains(&failure.kind) => {}
+                opened => return opened,
+            }
         }
-        Self::open(image, access, wait)
+        Ok(Self::Raw(Box::new(open_file(image, access, wait)?)))
     }
 
     /// The disk in `file`, by its content.
@@ -172,7 +178,7 @@ fn container(
             Error::Damaged { .. } => "corrupt",
             Error::Unsupported { .. } => "unsupported",
             Error::ReadOnly { .. } => READ_ONLY_FORMAT,
-            Error::Reference { .. } | Error::Backing { .. } => "bad_reference",
+            Error::Reference { .. } | Error::Backing { .. } => BAD_REFERENCE,
             _ => "failed",
         };
         Failure::new(kind, image.display().to_string(), error.to_string())
