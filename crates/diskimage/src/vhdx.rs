@@ -1,6 +1,8 @@
 //! VHDX images, read.
 //!
-//! Leaves out: images with a parent, and those whose log is to be replayed. Source: Microsoft's [MS-VHDX].
+//! Leaves out: images with a parent. Source: Microsoft's [MS-VHDX].
+
+mod log;
 
 use std::io;
 
@@ -78,11 +80,12 @@ impl Vhdx {
         if le16(&header, 66) != 1 {
             return Err(Error::unsupported(Format::Vhdx, format!("version {}", le16(&header, 66))));
         }
-        if header[48..64] != [0; 16] {
-            let reason =
-                "it was not closed, and its log is to be replayed; `qemu-img check -r all IMAGE` does";
-            return Err(damaged(reason));
-        }
+        let file = match &header[48..64] {
+            guid if *guid != [0; 16] => {
+                log::replayed(file, le64(&header, 72), u64::from(le32(&header, 68)), guid)?
+            }
+            _ => file,
+        };
         let [table, metadata] = regions(&*file)?;
         let parameters = Parameters::read(&*file, metadata)?;
         let blocks = parameters.bytes.div_ceil(parameters.block_bytes);

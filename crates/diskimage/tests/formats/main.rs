@@ -139,22 +139,105 @@ impl BlockDevice for Reading {
     }
 }
 
-#[test]
-fn vhdx_that_was_not_closed_is_refused() {
-    let dir = tempfile::tempdir().expect("a directory");
-    qemu_img(dir.path(), &["create", "-q", "-f", "vhdx", "image", "8M"]);
-    let image = in_memory(&dir.path().join("image"), 0);
-    for at in [64 << 10, 128 << 10] {
-        let mut header = vec![0; 4096];
-        image.read_at(at, &mut header).expect("a read");
-        header[48..64].fill(1);
-        header[4..8].fill(0);
-        let sum = crc32c::crc32c(&header);
-        header[4..8].copy_from_slice(&sum.to_le_bytes());
-        image.write_at(at, &header).expect("a write");
+/// Bytes of a sector of a VHDX's log.
+const LOG_SECTOR: usize = 4096;
+
+/// An entry of a VHDX's log whose sequence begins at its first sector: `data` for places of the file, and 4 KiB that become zero.
+fn log_entry(sequence: u64, data: &[(u64, &[u8])], zero_at: Option<u64>, file_bytes: u64) -> Vec<u8> {
+    let mut descriptors = Vec::new();
+    let mut sectors = Vec::new();
+    for (offset, bytes) in data {
+        descriptors.extend(
+            [b"desc", &bytes[LOG_SECTOR - 4..], &bytes[..8], &offset.to_le_bytes(), &sequence.to_le_bytes()]
+                .concat(),
+        );
+        sectors.extend(
+            [b"data", &[0; 4][..], &bytes[8..LOG_SECTOR - 4], &(sequence as u32).to_le_bytes()].concat(),
+        );
     }
-    let told = refusal(image);
-    assert!(told.contains("its log is to be replayed; `qemu-img check -r all IMAGE` does"), "{told}");
+    if let Some(offset) = zero_at {
+        let bytes = LOG_SECTOR as u64;
+        descriptors.extend(
+            [b"zero", &[0; 4][..], &bytes.to_le_bytes(), &offset.to_le_bytes(), &sequence.to_le_bytes()]
+                .concat(),
+        );
+    }
+    let count = data.len() as u32 + u32::from(zero_at.is_some());
+    let mut entry =
+        [b"loge", &[0; 4][..], &((LOG_SECTOR + sectors.len()) as u32).to_le_bytes(), &[0; 4]].concat();
+    entry.extend([&sequence.to_le_bytes()[..], &count.to_le_bytes(), &[0; 4], &[7; 16]].concat());
+    entry.extend([file_bytes.to_le_bytes(), file_bytes.to_le_bytes()].concat());
+    entry.extend(descriptors);
+    entry.resize(LOG_SECTOR, 0);
+    entry.extend(sectors);
+    let sum = crc32c::crc32c(&entry);
+    entry[4..8].copy_from_slice(&sum.to_le_bytes());
+    entry
+}
+
+fn read_u64(image: &MemoryDevice, at: u64) -> u64 {
+    let mut field = [0; 8];
+    image.read_at(at, &mut field).expect("a read");
+    u64::from_le_bytes(field)
+}
+
+/// Where the log of a VHDX is.
+fn log_offset(image: &MemoryDevice) -> u64 {
+    if image.size() > 1 << 20 { read_u64(image, (64 << 10) + 72) } else { 0 }
+}
+
+/// Where the block table of a VHDX is.
+fn block_table(image: &MemoryDevice) -> u64 {
+    let entries = [16, 48].map(|at| (192 << 10) + at);
+    let entry = entries.into_iter().find(|at| read_u64(image, *at) & 0xffff_ffff == 0x2dc2_7766);
+    read_u64(image, entry.expect("a block table") + 16)
+}
+
+/// Says in both headers that the log is to be replayed.
+fn mark_dirty(image: &MemoryDevice) {
+    for at in [64 << 10, 128 << 10] {
+        image.write_at(at + 48, &[7; 16]).expect("a write");
+    }
+    sum_vhdx(image);
+}
+
+#[test]
+fn log_of_a_vhdx_is_replayed_in_memory_as_qemu_replays_it() {
+    let mut random = Random(seed("vhdx log"));
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut disk = raw_disk(dir.path(), "disk.raw", DISK_BYTES, &mut random);
+    disk[..LOG_SECTOR].fill(9);
+    std::fs::write(dir.path().join("disk.raw"), &disk).expect("a disk");
+    qemu_img(dir.path(), &["convert", "-O", "vhdx", "-o", "block_size=1048576", "disk.raw", "image"]);
+    let image = in_memory(&dir.path().join("image"), 0);
+    let (log, table) = (log_offset(&image), block_table(&image));
+    let mut blocks = vec![0; LOG_SECTOR];
+    image.read_at(table, &mut blocks).expect("the table");
+    assert_eq!(blocks[0] & 7, 6, "the first block is not there");
+    let zero_at = u64::from_le_bytes(blocks[..8].try_into().expect("an entry")) >> 20 << 20;
+    // The table is in the log alone; after it, a part of a block becomes zero.
+    image.write_at(table, &vec![0; LOG_SECTOR]).expect("a write");
+    let entries = [
+        log_entry(8, &[(table, &blocks)], None, image.size()),
+        log_entry(9, &[], Some(zero_at), image.size()),
+    ]
+    .concat();
+    image.write_at(log, &entries).expect("a write");
+    mark_dirty(&image);
+    disk[..LOG_SECTOR].fill(0);
+    let before = content(&image);
+    let opened = open_in_memory(image.snapshot()).expect("an image");
+    assert_equal(&content(&*opened.device), &disk, "replayed");
+    std::fs::write(dir.path().join("dirty"), &before).expect("the image");
+    qemu_img(dir.path(), &["check", "-r", "all", "-f", "vhdx", "dirty"]);
+    std::fs::write(dir.path().join("disk.raw"), &disk).expect("the disk");
+    qemu_img(dir.path(), &["compare", "-f", "vhdx", "-F", "raw", "dirty", "disk.raw"]);
+    // An entry that is not whole ends the log before it.
+    image.write_at(log + 2 * LOG_SECTOR as u64 + 100, &[1]).expect("a write");
+    let opened = open_in_memory(image.snapshot()).expect("an image");
+    assert_eq!(content(&*opened.device)[..LOG_SECTOR], [9; LOG_SECTOR]);
+    image.write_at(log + 100, &[1]).expect("a write");
+    assert!(refusal(image).contains("a log without a whole sequence of entries"));
 }
 
 #[test]
@@ -236,6 +319,16 @@ fn changed_fields_make_errors_and_nothing_worse() {
         qemu_img(dir.path(), &["convert", "-O", name, "-o", option, "disk.raw", "image"]);
         images.push(in_memory(&dir.path().join("image"), 0));
     }
+    let dirty = images[1].snapshot();
+    let (log, table) = (log_offset(&dirty), block_table(&dirty));
+    let mut blocks = vec![0; LOG_SECTOR];
+    dirty.read_at(table, &mut blocks).expect("the table");
+    dirty
+        .write_at(log, &log_entry(8, &[(table, &blocks)], Some(table + 8192), dirty.size()))
+        .expect("a write");
+    mark_dirty(&dirty);
+    open_in_memory(dirty.snapshot()).expect("an image with a log");
+    images.push(dirty);
     let mut buf = vec![0; 100_000];
     for round in 0..rounds(100) * images.len() as u64 {
         let image = images[(round % images.len() as u64) as usize].snapshot();
@@ -266,11 +359,13 @@ fn changed_fields_make_errors_and_nothing_worse() {
 
 /// Makes the checksums of a VHDX right, so that changed fields are looked at.
 fn sum_vhdx(image: &MemoryDevice) {
-    for (at, bytes) in [(64 << 10, 4096), (128 << 10, 4096), (192 << 10, 64 << 10), (256 << 10, 64 << 10)] {
+    let log = log_offset(image);
+    for (at, bytes) in
+        [(64 << 10, 4096), (128 << 10, 4096), (192 << 10, 64 << 10), (256 << 10, 64 << 10), (log, 8192)]
+    {
         let mut found = vec![0; bytes];
-        if image.read_at(at, &mut found).is_err()
-            || !(found.starts_with(b"head") || found.starts_with(b"regi"))
-        {
+        let is_there = image.read_at(at, &mut found).is_ok();
+        if !is_there || ![b"head", b"regi", b"loge"].iter().any(|mark| found.starts_with(*mark)) {
             continue;
         }
         found[4..8].fill(0);
