@@ -116,8 +116,8 @@ fuzz-structures: setup-test
 	$(MAKE) fuzz SECONDS=500 FROM=$${FROM:-100000}
 	$(MAKE) mutations COUNT=300
 
-# Disk image formats beside qemu-img, ten times as long: crashes, random writes, 2,000 images with changed fields of qcow2 and 9,000 of the
-# others; then the tests of mounts on qcow2 images, but those that look at the bytes of a raw one. Mounts need root and /dev/fuse; 6 minutes.
+# Disk image formats beside qemu-img, ten times as long: crashes, random writes, 2,000 images with changed fields of qcow2 and 10,000 of
+# the others; then the tests of mounts on qcow2 images, but those that look at the bytes of a raw one. Mounts need root and /dev/fuse; 6 minutes.
 test-disk-images: setup-test
 	EXTANT_DISKIMAGE_SCALE=$${EXTANT_DISKIMAGE_SCALE:-10} $(CARGO) test --locked -p extant-diskimage
 	EXTANT_TEST_FORMAT=qcow2 $(CARGO) test --locked -p extant-cli --test mount -- $(patsubst %,--skip %,$(RAW_ONLY))

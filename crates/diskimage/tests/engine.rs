@@ -72,6 +72,7 @@ fn judge(crashed: MemoryDevice, synced: &Files, changed_later: &[String], dir: &
 #[test]
 fn what_was_synced_survives_crashes_of_the_host() {
     let seed = seed("engine");
+    let mut crashes = 0;
     for round in 0..rounds(1) {
         for options in ["cluster_size=65536", "cluster_size=4096"] {
             let mut random = Random(seed + round + 1);
@@ -93,6 +94,7 @@ fn what_was_synced_survives_crashes_of_the_host() {
             places.sort_unstable();
             for (number, events) in places.into_iter().enumerate() {
                 cursor.advance_to(events).expect("a place");
+                crashes += 1;
                 let keep = random.below(4);
                 let crashed =
                     cursor.crash_image(Tearing::Sectors, |_| random.below(4) < keep).expect("a crash");
@@ -108,4 +110,5 @@ fn what_was_synced_survives_crashes_of_the_host() {
             }
         }
     }
+    println!("{crashes} crashes");
 }
