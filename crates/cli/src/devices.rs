@@ -87,11 +87,11 @@ impl OpenImage {
 
     /// The disk in `file`, by its content.
     fn recognised(image: &Path, file: FileDevice) -> Result<Self, Failure> {
-        let host = |error: io::Error| Failure::host(image, &error);
-        if Format::recognise(&file).map_err(host)? != Format::Raw {
+        // What cannot be read is reported where it is needed.
+        if Format::recognise(&file).unwrap_or(Format::Raw) != Format::Raw {
             return container(image, Arc::new(file), None);
         }
-        let Some(packing) = packing(&file).map_err(host)? else { return Ok(Self::Raw(Box::new(file))) };
+        let Some(packing) = packing(&file) else { return Ok(Self::Raw(Box::new(file))) };
         if !file.is_read_only() {
             let message = format!("packed by {packing}, and read here, not written; unpack it first");
             return Err(Failure::new(READ_ONLY_FORMAT, image.display().to_string(), message));
@@ -194,13 +194,12 @@ pub fn new_qcow2(image: &Path, file: FileDevice, bytes: u64) -> Result<Arc<dyn B
 }
 
 /// The program that packed the content of a file, unless a file system or a partition table is on it.
-fn packing(file: &FileDevice) -> io::Result<Option<&'static str>> {
+fn packing(file: &FileDevice) -> Option<&'static str> {
     let mut magic = [0; 6];
-    if has_superblock(file) || file.size() < magic.len() as u64 {
-        return Ok(None);
+    if has_superblock(file) || file.read_at(0, &mut magic).is_err() {
+        return None;
     }
-    file.read_at(0, &mut magic)?;
-    Ok(packing_of(&magic))
+    packing_of(&magic)
 }
 
 /// A device as a stream from its begin.

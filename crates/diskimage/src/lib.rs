@@ -4,6 +4,21 @@
 //! makes a panic, an endless loop, or an allocation beyond the file's own size or a constant bound, and files that an image refers to
 //! are opened only where the caller allows it (`references`).
 //!
+//! ```no_run
+//! use std::path::Path;
+//! use std::sync::Arc;
+//!
+//! use extant_block::{DeviceAccess, FileDevice};
+//!
+//! let path = Path::new("disk.qcow2");
+//! let file = Arc::new(FileDevice::open(path, DeviceAccess::read_write())?);
+//! let image = extant_diskimage::open(path, file, &[])?;
+//! let fs = extant::Mount::new().open_device(image.device)?;
+//! fs.write("/hostname", "guest\n")?;
+//! fs.unmount()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Leaves out: ext4, partitions, what a file is compressed with.
 
 mod android;
