@@ -14,7 +14,7 @@ use extant_block::{BlockDevice, DeviceAccess, FileDevice, FileExtDevice};
 use extant_diskimage::{DiskImage, Format, Layer, SCRATCH_BYTES_MAX, spool};
 use extant_rt::{Arc, Monotonic};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, without_number};
 use crate::foreign::has_superblock;
 use crate::mounts;
 use crate::output;
@@ -181,7 +181,7 @@ fn container(
             Error::Reference { .. } | Error::Backing { .. } => BAD_REFERENCE,
             _ => "failed",
         };
-        Failure::new(kind, image.display().to_string(), error.to_string())
+        Failure::new(kind, image.display().to_string(), without_number(&error.to_string()))
     })?;
     Ok(OpenImage::Container(Container { device, layers, packing }))
 }

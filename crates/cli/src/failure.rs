@@ -147,7 +147,8 @@ fn plain(error: &io::Error) -> String {
     without_number(&error.to_string())
 }
 
-fn without_number(text: &str) -> String {
+/// An error's words without the number that Rust adds to those of the host.
+pub fn without_number(text: &str) -> String {
     match text.split_once(" (os error ").and_then(|(before, rest)| Some((before, rest.split_once(')')?.1))) {
         Some((before, after)) => format!("{before}{after}"),
         None => text.to_owned(),
