@@ -34,7 +34,7 @@ pub use modelled::{Model, ModelledDevice, Rotating};
 pub use mounted::{DefragmentedMount, defrag_mounted, fitrim, resize_mounted};
 pub use overlay::Overlay;
 pub use partition::Partition;
-pub use partition_table::PartitionTable;
+pub use partition_table::{NewPartition, PartitionTable};
 pub use recorder::{Cursor, Event, Log, Mutation, Recorder, Tearing, Unflushed};
 
 /// A device of bytes that can be read, written, flushed and discarded from many threads at once.

@@ -1,4 +1,4 @@
-//! Changes where a partition ends.
+//! Makes GUID partition tables, and changes where a partition ends.
 //!
 //! An MBR is one sector, and its write is atomic. Of a GUID partition table the copy at the end of the device is written and made durable
 //! before the one at the front, so that at any time one of them is whole, and says where the partition ended or ends. The copy moves to
@@ -9,10 +9,14 @@
 //!
 //! Source: UEFI specification 2.10, chapter 5. Tests: `tests/partition_table.rs`, where `sfdisk` judges.
 
+mod create;
+
 use std::io;
 
 use crate::BlockDevice;
 use crate::container::{GptHeader, MbrEntry, crc32, gpt_entry, le64, mbr_entries};
+
+pub use create::NewPartition;
 
 const SECTOR_BYTES: u64 = 512;
 /// Where the entries of an MBR begin, and the bytes of one.
@@ -124,12 +128,22 @@ impl PartitionTable {
             io::Error::new(io::ErrorKind::InvalidInput, "a partition cannot be as long in its table")
         })?;
         let end = start + bytes.div_ceil(SECTOR_BYTES);
+        match &mut self.gpt {
+            Some(gpt) => gpt.set_end(number, end),
+            None => set_mbr_end(&mut self.mbr, number, (start, end)),
+        }
+        self.write(device)
+    }
+
+    /// Writes the table for a device of this size; durable when it returns.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the device has no room for a GUID partition table; the device's.
+    pub fn write(&mut self, device: &(impl BlockDevice + ?Sized)) -> io::Result<()> {
         let Some(gpt) = &mut self.gpt else {
-            set_mbr_end(&mut self.mbr, number, (start, end));
             device.write_at(0, &self.mbr)?;
             return device.flush();
         };
-        gpt.set_end(number, end);
         gpt.write(device)?;
         let last = (device.size() / SECTOR_BYTES - 1).min(u64::from(u32::MAX));
         for slot in 1..=4 {
@@ -199,7 +213,12 @@ impl Gpt {
     }
 
     fn write(&mut self, device: &(impl BlockDevice + ?Sized)) -> io::Result<()> {
-        let last = device.size() / SECTOR_BYTES - 1;
+        let sectors = device.size() / SECTOR_BYTES;
+        // Both copies of header and entries, and the MBR.
+        if sectors < 2 * (1 + self.entry_sectors()) + 1 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no room for a GUID partition table"));
+        }
+        let last = sectors - 1;
         let copy = last - self.entry_sectors();
         let sum = crc32(&[&self.entries]);
         put(&mut self.header, 48, &(copy - 1).to_le_bytes());

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use extant_block::{
-    BlockDevice, Container, DeviceAccess, FileDevice, MemoryDevice, PartitionTable, Recorder, Tearing,
+    BlockDevice, Container, DeviceAccess, FileDevice, MemoryDevice, NewPartition, PartitionTable, Recorder,
+    Tearing,
 };
 
 const MIB: u64 = 1 << 20;
@@ -127,5 +128,61 @@ fn every_crash_leaves_the_old_end_or_the_new_one() {
         }
         println!("{label}: {images} crash images, {found:?} with the old end and the new one");
         assert!(found.iter().all(|count| *count > 1), "{found:?}");
+    }
+}
+
+#[test]
+fn every_program_agrees_about_a_new_table() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("image");
+    std::fs::File::create(&path).expect("the image").set_len(64 * MIB).expect("a length");
+    let device = FileDevice::open(&path, DeviceAccess::read_write()).expect("the image");
+    let kind = 0x0fc6_3daf_8483_4772_8e79_3d69_d847_7de4;
+    let partition = |number: u8, name: &str, offset, bytes| NewPartition {
+        kind,
+        guid: u128::from_be_bytes([0x10 + number; 16]),
+        name: name.to_owned(),
+        offset,
+        bytes,
+    };
+    let partitions = [
+        partition(1, "r\u{f6}\u{1f980}ot", MIB, 8 * MIB),
+        partition(2, &"long".repeat(20), 9 * MIB, 50 * MIB + 512),
+    ];
+    let mut table = PartitionTable::new_gpt(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef, &partitions);
+    table.write(&device).expect("written");
+    let found: Vec<_> = match Container::recognise(&device).expect("read") {
+        Some(Container::PartitionTable(found)) => found,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        found.iter().map(|it| (it.offset, it.bytes)).collect::<Vec<_>>(),
+        [(MIB, 8 * MIB), (9 * MIB, 50 * MIB + 512)]
+    );
+    assert_eq!(found[0].kind.to_string(), "0fc63daf-8483-4772-8e79-3d69d8477de4");
+    // What it takes at the end leaves no room for a partition that long.
+    assert_eq!(table.most_bytes(2, 64 * MIB), Some(55 * MIB - PartitionTable::GPT_END_BYTES));
+    assert!(table.write(&MemoryDevice::new(67 * 512)).is_ok());
+    assert!(table.write(&MemoryDevice::new(66 * 512)).is_err());
+    if sfdisk("--verify", &path, "").is_none() {
+        return;
+    }
+    assert_eq!(judged(&folder), [8 * MIB, 50 * MIB + 512]);
+    let said = sfdisk("--json", &path, "").expect("sfdisk").to_lowercase();
+    for part in [
+        r#""label": "gpt""#,
+        r#""id": "01234567-89ab-cdef-0123-456789abcdef""#,
+        r#""uuid": "11111111-1111-1111-1111-111111111111""#,
+        r#""name": "rö🦀ot""#,
+        r#""name": "longlonglonglonglonglonglonglonglong""#,
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    match Command::new("sgdisk").arg("-v").arg(&path).output() {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.success() && said.contains("No problems found"), "{said}");
+        }
+        Err(error) => println!("skipped: sgdisk: {error}"),
     }
 }
