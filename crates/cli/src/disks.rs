@@ -1,11 +1,10 @@
 //! Opens disks: finds the file system on them, replays, and unmounts them at the end.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::Args;
 use extant::{Filesystem, MmpHolder, Mount, Times, Timestamp};
-use extant_block::{BlockDevice, Container, DeviceAccess, Partition};
+use extant_block::{BlockDevice, DeviceAccess};
 use extant_ondisk::State;
 use extant_rt::{Arc, WallClock};
 
@@ -14,37 +13,8 @@ use crate::devices::OpenImage;
 use crate::failure::Failure;
 use crate::foreign::{explain, has_superblock};
 use crate::output;
-use crate::size;
 
-/// Where on the image the file system is.
-#[derive(Args, Clone, Copy, Debug)]
-pub struct ImageLocation {
-    /// The file system begins this far into the image
-    #[arg(long, value_name = "BYTES", value_parser = size::parse_bytes, conflicts_with = "partition")]
-    pub offset: Option<u64>,
-    /// The file system is on this partition of the image, counted as the kernel counts
-    #[arg(long, value_name = "N")]
-    pub partition: Option<u32>,
-    /// How long to wait for another command that uses the image
-    #[arg(long, value_name = "SECONDS", default_value_t = LOCK_WAIT_SECONDS)]
-    pub wait: u64,
-}
-
-/// How long a command waits for another one by default.
-const LOCK_WAIT_SECONDS: u64 = 10;
-
-impl Default for ImageLocation {
-    fn default() -> Self {
-        Self { offset: None, partition: None, wait: LOCK_WAIT_SECONDS }
-    }
-}
-
-impl ImageLocation {
-    /// How long to wait for another command.
-    pub fn wait(self) -> Duration {
-        Duration::from_secs(self.wait)
-    }
-}
+pub use crate::location::ImageLocation;
 
 /// How disks are opened for reading.
 #[derive(Args, Clone, Copy, Debug, Default)]
@@ -81,38 +51,22 @@ pub fn fixed_times(clock: WallClock) -> Option<Times> {
     fixed_time(clock).map(|moment| Times { atime: moment, mtime: moment })
 }
 
-/// Opens and locks what `image` names: the device that its file system is on, which is the part that `location` names.
+/// Where on an image the file system is: at `location`, or on the only partition that has one.
+pub fn chosen_location(image: &Path, location: ImageLocation) -> Result<ImageLocation, Failure> {
+    let device = OpenImage::open(image, DeviceAccess::read_only(), location.wait())?.into_device();
+    location.choose(image, &*device)
+}
+
+/// Opens and locks what `image` names: the device that its file system is on, which is the part that `location` names, or the only
+/// partition that has one.
 pub fn open_located(
     image: &Path,
     access: DeviceAccess,
     location: ImageLocation,
-) -> Result<Arc<dyn BlockDevice>, Failure> {
-    locate(image, OpenImage::open(image, access, location.wait())?.into_device(), location)
-}
-
-/// The part of `device` that `location` names.
-pub fn locate(
-    image: &Path,
-    device: Arc<dyn BlockDevice>,
-    location: ImageLocation,
-) -> Result<Arc<dyn BlockDevice>, Failure> {
-    let failed = |error: extant_block::Error| {
-        Failure::new("out_of_range", image.display().to_string(), error.to_string())
-    };
-    if let Some(offset) = location.offset {
-        return Ok(Arc::new(Partition::from_offset(device, offset).map_err(failed)?));
-    }
-    let Some(number) = location.partition else { return Ok(device) };
-    let container = Container::recognise(&device).map_err(|error| Failure::host(image, &error))?;
-    let refused = |message: String| Failure::new("no_partition", image.display().to_string(), message);
-    let Some(Container::PartitionTable(partitions)) = container else {
-        return Err(refused("has no partition table".to_owned()));
-    };
-    let Some(found) = partitions.iter().find(|partition| partition.number == number) else {
-        let numbers: Vec<_> = partitions.iter().map(|partition| partition.number.to_string()).collect();
-        return Err(refused(format!("has no partition {number}; there are {}", numbers.join(", "))));
-    };
-    Ok(Arc::new(Partition::new(device, found.offset, found.bytes).map_err(failed)?))
+) -> Result<(Arc<dyn BlockDevice>, ImageLocation), Failure> {
+    let device = OpenImage::open(image, access, location.wait())?.into_device();
+    let location = location.choose(image, &*device)?;
+    Ok((location.locate(image, device)?, location))
 }
 
 /// Mounts what is on `device`.
@@ -133,7 +87,7 @@ pub fn mount(image: &Path, device: Arc<dyn BlockDevice>, how: Mount) -> Result<F
 
 /// Opens a disk for reading: nothing is written to it.
 pub fn open_for_reading(image: &Path, reading: Reading) -> Result<Filesystem, Failure> {
-    let device = open_located(image, DeviceAccess::read_only(), reading.location)?;
+    let (device, _) = open_located(image, DeviceAccess::read_only(), reading.location)?;
     mount(image, device, reading_mount(reading))
 }
 
@@ -145,7 +99,7 @@ pub fn reading_mount(reading: Reading) -> Mount {
 /// Opens a disk for writing; says so if its journal was replayed or emptied.
 pub fn open_for_writing(image: &Path, location: ImageLocation) -> Result<Filesystem, Failure> {
     let clock = clock()?;
-    let device = open_located(image, DeviceAccess::read_write(), location)?;
+    let (device, _) = open_located(image, DeviceAccess::read_write(), location)?;
     // A clock in the background would make the bytes of the journal depend on timing.
     let is_fixed = matches!(clock, WallClock::Fixed(..));
     let fs = mount(image, device, Mount::new().clock(clock).background(!is_fixed))?;

@@ -10,6 +10,7 @@ mod failure;
 mod foreign;
 mod id_maps;
 mod json;
+mod location;
 mod metadata;
 mod mode;
 mod mounts;

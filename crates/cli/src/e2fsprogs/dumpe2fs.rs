@@ -4,13 +4,13 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
 
 use extant_ondisk::extent::{self, ExtentNode};
 use extant_ondisk::superblock::{MAGIC, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant_ondisk::{CompatFeatures, IncompatFeatures, Superblock, jbd2};
 
 use super::letters::Letters;
+use super::place::Place;
 use super::superblock_lines::{Lines, lines, words};
 use super::{Call, only_device};
 use crate::failure::Failure;
@@ -29,15 +29,15 @@ pub(super) fn run(call: &Call) -> Outcome {
     if letters.has('V') {
         return Ok(0);
     }
-    let image = only_device(&letters.places, "dumpe2fs -h device")?;
+    let place = only_device(&letters.places, "dumpe2fs -h device")?;
     if !letters.has('h') {
         return Err(Failure::usage("the list of groups is not served by Extant; -h is, and `extant info`"));
     }
-    let file = open(&image)?;
-    let superblock = superblock_of(&image, &file)?;
+    let disk = Disk::open(&place)?;
+    let superblock = disk.superblock()?;
     let mut lines = lines(&superblock);
     if superblock.compat().contains(CompatFeatures::HAS_JOURNAL) {
-        journal(&file, &superblock, &mut lines);
+        journal(&disk, &superblock, &mut lines);
     }
     let mut output = Output::new();
     output.bytes(lines.text().as_bytes())?;
@@ -46,37 +46,47 @@ pub(super) fn run(call: &Call) -> Outcome {
     Ok(0)
 }
 
-/// Opens it without a lock: a disk may be looked at while it is mounted.
-fn open(image: &Path) -> Result<File, Failure> {
-    File::open(image).map_err(|error| Failure::host(image, &error))
+/// The superblock of a disk as it is there, its journal not replayed.
+pub(super) fn superblock(place: &Place) -> Result<Superblock, Failure> {
+    Disk::open(place)?.superblock()
 }
 
-/// The superblock of `image` as it is on the disk, its journal not replayed.
-pub(super) fn superblock(image: &Path) -> Result<Superblock, Failure> {
-    superblock_of(image, &open(image)?)
+/// A disk that is read without a lock: it may be looked at while it is mounted.
+struct Disk<'a> {
+    place: &'a Place,
+    file: File,
 }
 
-fn superblock_of(image: &Path, file: &File) -> Result<Superblock, Failure> {
-    let place = || image.display().to_string();
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    let read = file.read_exact_at(&mut bytes, SUPERBLOCK_OFFSET);
-    if read.is_err() || bytes[MAGIC_OFFSET..MAGIC_OFFSET + 2] != MAGIC.to_le_bytes() {
-        let message = "Bad magic number in super-block; `extant info` says what is there instead";
-        return Err(Failure::new("no_file_system", place(), message));
+impl<'a> Disk<'a> {
+    fn open(place: &'a Place) -> Result<Self, Failure> {
+        let file = File::open(&place.image).map_err(|error| Failure::host(&place.image, &error))?;
+        Ok(Self { place, file })
     }
-    Superblock::parse(&bytes).map_err(|error| Failure::new("corrupt", place(), error.to_string()))
+
+    /// Fills `bytes` from `at` of the file system.
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> Option<()> {
+        self.file.read_exact_at(bytes, self.place.offset().checked_add(at)?).ok()
+    }
+
+    fn superblock(&self) -> Result<Superblock, Failure> {
+        let place = || self.place.image.display().to_string();
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        let read = self.read_at(&mut bytes, SUPERBLOCK_OFFSET);
+        if read.is_none() || bytes[MAGIC_OFFSET..MAGIC_OFFSET + 2] != MAGIC.to_le_bytes() {
+            let message = "Bad magic number in super-block; `extant info` says what is there instead";
+            return Err(Failure::new("no_file_system", place(), message));
+        }
+        Superblock::parse(&bytes).map_err(|error| Failure::new("corrupt", place(), error.to_string()))
+    }
 }
 
 /// The lines of the journal's superblock, if the file system's has a copy of the journal's block map that leads to it.
-fn journal(file: &File, superblock: &Superblock, lines: &mut Lines) {
+fn journal(disk: &Disk, superblock: &Superblock, lines: &mut Lines) {
     let mut block = vec![0; superblock.block_size() as usize];
-    let Some(at) = first_journal_block(file, superblock) else { return };
+    let Some(at) = first_journal_block(disk, superblock) else { return };
     let Some(offset) = at.checked_mul(u64::from(superblock.block_size())) else { return };
-    let Ok(journal) = file
-        .read_exact_at(&mut block, offset)
-        .map_err(drop)
-        .and_then(|()| jbd2::Superblock::parse(&block).map_err(drop))
-    else {
+    let read = disk.read_at(&mut block, offset);
+    let Some(journal) = read.and_then(|()| jbd2::Superblock::parse(&block).ok()) else {
         return;
     };
     let incompat = [
@@ -128,7 +138,7 @@ fn journal(file: &File, superblock: &Superblock, lines: &mut Lines) {
 }
 
 /// Where the journal begins, by the copy of its map in the superblock.
-fn first_journal_block(file: &File, superblock: &Superblock) -> Option<u64> {
+fn first_journal_block(disk: &Disk, superblock: &Superblock) -> Option<u64> {
     if superblock.s_jnl_backup_type() != BACKUP_OF_BLOCKS || superblock.s_journal_inum() == 0 {
         return None;
     }
@@ -145,7 +155,7 @@ fn first_journal_block(file: &File, superblock: &Superblock) -> Option<u64> {
         }
         let child = extent::index_at(&node, 0)?.child.0;
         node = vec![0; superblock.block_size() as usize];
-        file.read_exact_at(&mut node, child.checked_mul(u64::from(superblock.block_size()))?).ok()?;
+        disk.read_at(&mut node, child.checked_mul(u64::from(superblock.block_size()))?)?;
     }
     None
 }

@@ -4,13 +4,12 @@
 //! in memory only. Damage is reported and left alone: status 4 under `-n`, `-p` and `-a`, as e2fsck has it for damage that is
 //! left, and 20 where repair was asked for, which adds the status of a wrong usage.
 
-use std::path::PathBuf;
-
 use extant_ondisk::{IncompatFeatures, State, Superblock};
 
 use super::letters::Letters;
+use super::place::Place;
 use super::{Call, dumpe2fs, only_device};
-use crate::disks::{ImageLocation, Reading, clock, open_for_reading, open_for_writing, unmount};
+use crate::disks::{Reading, clock, open_for_reading, open_for_writing, unmount};
 use crate::failure::{EXIT_FSCK_ERRORS, EXIT_FSCK_OPERATIONAL, EXIT_FSCK_USAGE, Failure};
 use crate::output::{Output, escape};
 use crate::verbs::Outcome;
@@ -65,13 +64,13 @@ pub(super) fn run(call: &Call) -> Outcome {
             }
         }
     }
-    let image = only_device(&letters.places, "e2fsck [-panyfvV] device")?;
-    Look { call, image, may, is_forced: letters.has('f'), journal_only }.run()
+    let place = only_device(&letters.places, "e2fsck [-panyfvV] device")?;
+    Look { call, place, may, is_forced: letters.has('f'), journal_only }.run()
 }
 
 struct Look<'a> {
     call: &'a Call<'a>,
-    image: PathBuf,
+    place: Place,
     may: May,
     is_forced: bool,
     journal_only: bool,
@@ -80,24 +79,24 @@ struct Look<'a> {
 impl Look<'_> {
     fn run(&self) -> Outcome {
         let mut output = Output::new();
-        let mut superblock = match dumpe2fs::superblock(&self.image) {
+        let mut superblock = match dumpe2fs::superblock(&self.place) {
             Ok(superblock) => superblock,
             Err(failure) if failure.kind == "corrupt" => {
-                return self.damaged(output, &self.image.display().to_string(), &[failure.to_string()]);
+                return self.damaged(output, &self.place.image.display().to_string(), &[failure.to_string()]);
             }
             Err(failure) => return Err(failure),
         };
         if self.may != May::Nothing && superblock.incompat().contains(IncompatFeatures::RECOVER) {
             output.line(format!("{}: recovering journal", self.name(&superblock)))?;
-            let fs = match open_for_writing(&self.image, ImageLocation::default()) {
+            let fs = match open_for_writing(&self.place.image, self.place.location()) {
                 Ok(fs) => fs,
                 Err(failure) if failure.kind == "corrupt" => {
                     return self.damaged(output, &self.name(&superblock), &[failure.to_string()]);
                 }
                 Err(failure) => return Err(failure),
             };
-            unmount(&self.image, fs)?;
-            superblock = dumpe2fs::superblock(&self.image)?;
+            unmount(&self.place.image, fs)?;
+            superblock = dumpe2fs::superblock(&self.place)?;
         }
         if self.journal_only || !self.is_forced && is_clean(&superblock)? {
             output.line(format!("{}: clean, {}", self.name(&superblock), used(&superblock)))?;
@@ -118,8 +117,10 @@ impl Look<'_> {
     }
 
     fn findings(&self) -> Result<Vec<String>, Failure> {
-        let fs = open_for_reading(&self.image, Reading::default())?;
-        let findings = fs.check(&mut |_| {}).map_err(|error| Failure::disk(self.image.display(), &error))?;
+        let reading = Reading { location: self.place.location(), ..Reading::default() };
+        let fs = open_for_reading(&self.place.image, reading)?;
+        let findings =
+            fs.check(&mut |_| {}).map_err(|error| Failure::disk(self.place.image.display(), &error))?;
         Ok(findings.iter().map(ToString::to_string).collect())
     }
 
@@ -152,7 +153,7 @@ impl Look<'_> {
     /// The label, if there is one, else the device.
     fn name(&self, superblock: &Superblock) -> String {
         match superblock.volume_name() {
-            label if label.is_empty() => self.image.display().to_string(),
+            label if label.is_empty() => self.place.image.display().to_string(),
             label => escape(&label),
         }
     }

@@ -9,6 +9,7 @@ mod e2fsck;
 mod fuse2fs;
 mod letters;
 mod mke2fs;
+mod place;
 mod resize2fs;
 mod superblock_lines;
 mod tune2fs;
@@ -20,6 +21,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::failure::Failure;
+use place::Place;
 
 /// The release whose letters, defaults and output these programs have.
 const RELEASE: &str = "1.47.0";
@@ -86,9 +88,9 @@ fn version(program: &str) -> String {
 }
 
 /// The one device that a program works on.
-fn only_device(places: &[OsString], usage: &str) -> Result<std::path::PathBuf, Failure> {
+fn only_device(places: &[OsString], usage: &str) -> Result<Place, Failure> {
     match places {
-        [device] => Ok(device.into()),
+        [device] => Place::parse(device),
         _ => Err(Failure::usage(format!("usage: {usage}"))),
     }
 }

@@ -1,10 +1,10 @@
 //! `tune2fs` and `e2label`.
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
 
 use super::letters::Letters;
 use super::mke2fs::truncated_label;
+use super::place::Place;
 use super::superblock_lines::lines;
 use super::{Call, dumpe2fs, only_device, version};
 use crate::failure::Failure;
@@ -23,7 +23,7 @@ pub(super) fn run(call: &Call) -> Outcome {
         output.finish()?;
         return Ok(0);
     }
-    let image = only_device(&letters.places, "tune2fs [letters] device")?;
+    let place = only_device(&letters.places, "tune2fs [letters] device")?;
     // `tune` changes mounted and damaged disks under no letter.
     let mut words: Vec<_> = letters.without("lfL").collect();
     if let Some(label) = letters.value('L') {
@@ -34,11 +34,11 @@ pub(super) fn run(call: &Call) -> Outcome {
     }
     output.finish()?;
     if !words.is_empty() {
-        tune(words, &image)?;
+        tune(words, &place)?;
     }
     if letters.has('l') {
         let mut output = Output::new();
-        output.bytes(lines(&dumpe2fs::superblock(&image)?).text().as_bytes())?;
+        output.bytes(lines(&dumpe2fs::superblock(&place)?).text().as_bytes())?;
         output.finish()?;
     }
     Ok(0)
@@ -49,11 +49,11 @@ pub(super) fn e2label(call: &Call) -> Outcome {
     match call.arguments {
         [image] => {
             let mut output = Output::new();
-            output.line(dumpe2fs::superblock(Path::new(image))?.volume_name())?;
+            output.line(dumpe2fs::superblock(&Place::parse(image)?)?.volume_name())?;
             output.finish()?;
             Ok(0)
         }
-        [image, label] => tune(vec![joined("-L", truncated_label(call, label))], Path::new(image)),
+        [image, label] => tune(vec![joined("-L", truncated_label(call, label))], &Place::parse(image)?),
         _ => Err(Failure::usage("usage: e2label device [newlabel]")),
     }
 }
@@ -66,7 +66,9 @@ fn joined(letter: &str, value: &OsStr) -> OsString {
     word
 }
 
-fn tune(words: Vec<OsString>, image: &Path) -> Outcome {
-    let places = ["--".into(), image.as_os_str().to_owned()];
+fn tune(words: Vec<OsString>, place: &Place) -> Outcome {
+    // Without an offset `tune` would look for the only file system on partitions.
+    let offset = format!("--offset={}", place.offset()).into();
+    let places = [offset, "--".into(), place.image.as_os_str().to_owned()];
     outcome(std::iter::once("tune".into()).chain(words).chain(places))
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::Outcome;
 use crate::devices::OpenImage;
-use crate::disks::{self, Reading, locate, reading_mount};
+use crate::disks::{self, Reading, reading_mount};
 use crate::json::put_text;
 use crate::output::{Output, escape, hex};
 use crate::size;
@@ -29,20 +29,23 @@ pub struct Info {
 impl Info {
     /// Tells.
     pub fn run(self) -> Outcome {
-        let location = self.reading.location;
-        let opened = OpenImage::open(&self.image, DeviceAccess::read_only(), location.wait())?;
+        let opened = OpenImage::open(&self.image, DeviceAccess::read_only(), self.reading.location.wait())?;
         let form = Form::of(&opened);
-        let device = locate(&self.image, opened.into_device(), location)?;
+        let device = opened.into_device();
+        let location = self.reading.location.choose(&self.image, &*device)?;
+        let device = location.locate(&self.image, device)?;
         let fs = disks::mount(&self.image, device, reading_mount(self.reading))?;
         let mut output = Output::new();
         if self.reading.json {
             let mut object = Map::new();
             object.insert("image".to_owned(), self.image.display().to_string().into());
             object.extend(form.document());
+            object.insert("partition".to_owned(), location.partition.into());
             object.extend(document(&fs));
             output.json(&Value::Object(object))?;
         } else {
-            for (key, value) in form.line().into_iter().chain(lines(&fs)) {
+            let partition = location.partition.map(|number| ("partition", number.to_string()));
+            for (key, value) in form.line().into_iter().chain(partition).chain(lines(&fs)) {
                 output.line(format!("{key:<18} {value}"))?;
             }
         }

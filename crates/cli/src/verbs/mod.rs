@@ -50,7 +50,8 @@ pub type Outcome = Result<u8, Failure>;
 ///
 /// IMAGE is an image file or a block device; IMAGE:/PATH is a place on it. An argument that exists on the host is of
 /// the host. Images may be raw or of qcow2, and are also read in VHDX, VHD, VMDK and Android's sparse format, packed by
-/// gzip, zstd, xz or bzip2, and on standard input (`-`, or `/dev/stdin:/PATH`).
+/// gzip, zstd, xz or bzip2, and on standard input (`-`, or `/dev/stdin:/PATH`). On a disk with partitions each verb but
+/// mkfs finds the only ext4 file system by itself, and says so.
 #[derive(Parser)]
 #[command(name = "extant", version = env!("EXTANT_VERSION"), max_term_width = 100, arg_required_else_help = true, after_help = AFTER_HELP)]
 struct Command {

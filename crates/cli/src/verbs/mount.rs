@@ -80,8 +80,7 @@ impl Mount {
 
 /// Mounts a block device at a further place, if the kernel holds it for a server of ours that serves the whole of it: false if not.
 fn mount_again(image: &Path, dir: &Path, options: &Options) -> Result<bool, Failure> {
-    let location = options.location();
-    let is_whole = location.offset.is_none() && location.partition.is_none();
+    let is_whole = options.location().is_whole();
     let Some(mounted) = mounts::claiming(image)?.filter(|_| is_whole) else { return Ok(false) };
     match options.of_mount(image).mount_again(dir) {
         Ok(()) if mounts::is_stale(dir) => {

@@ -6,7 +6,9 @@ use clap::Args;
 use extant_ondisk::{IncompatFeatures, RoCompatFeatures};
 
 use super::Outcome;
-use crate::disks::{ImageLocation, Reading, journal_skipped, open_for_reading, open_for_writing, unmount};
+use crate::disks::{
+    ImageLocation, Reading, chosen_location, journal_skipped, open_for_reading, open_for_writing, unmount,
+};
 use crate::failure::Failure;
 use crate::output::{self, Output};
 
@@ -25,7 +27,8 @@ pub struct Replay {
 
 impl Replay {
     /// Replays.
-    pub fn run(self) -> Outcome {
+    pub fn run(mut self) -> Outcome {
+        self.location = chosen_location(&self.image, self.location)?;
         let image = self.image.display();
         let mut output = Output::new();
         if self.is_settled()? {

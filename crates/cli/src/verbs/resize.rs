@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::Outcome;
 use crate::devices::OpenImage;
-use crate::disks::{ImageLocation, Reading, clock, locate, open_for_reading};
+use crate::disks::{ImageLocation, Reading, chosen_location, clock, open_for_reading};
 use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::size;
@@ -96,11 +96,12 @@ enum Wanted {
 
 impl Resize {
     /// Resizes.
-    pub fn run(self) -> Outcome {
+    pub fn run(mut self) -> Outcome {
         let nothing_to_tell = "--dry-run says what shrinking would move; growing moves nothing";
         if self.image.is_dir() {
             return if self.dry_run { Err(Failure::usage(nothing_to_tell)) } else { self.resize_mounted() };
         }
+        self.location = chosen_location(&self.image, self.location)?;
         let wanted = match self.wanted()? {
             Wanted::Smaller(to) => return self.shrink(to),
             Wanted::Larger(wanted) => wanted,
@@ -174,7 +175,7 @@ impl Resize {
         if self.resize_partition {
             let file = image.into_file(&self.image, RESIZE_PARTITION)?;
             self.grow_partition(&file, wanted)?;
-            return locate(&self.image, Arc::new(file), self.location);
+            return self.location.locate(&self.image, Arc::new(file));
         }
         let is_raw = matches!(image, OpenImage::Raw(_));
         let device = image.into_device();
@@ -191,7 +192,7 @@ impl Resize {
                 grown => grown.map_err(|error| Failure::host(&self.image, &error))?,
             }
         }
-        locate(&self.image, device, self.location)
+        self.location.locate(&self.image, device)
     }
 
     fn show(&self, grown: &Grown) -> Result<(), Failure> {

@@ -111,7 +111,7 @@ impl Tune {
             )));
         }
         let place = self.image.display().to_string();
-        let device = open_located(&self.image, DeviceAccess::read_write(), self.location)?;
+        let (device, _) = open_located(&self.image, DeviceAccess::read_write(), self.location)?;
         if !has_superblock(&*device) {
             return Err(Failure::new("no_file_system", place, explain(&*device)));
         }

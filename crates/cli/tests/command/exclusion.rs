@@ -218,48 +218,6 @@ fn mounted_device_is_refused() {
     }
 }
 
-/// A disk image with an MBR whose second partition holds the disk.
-fn partitioned(bench: &Bench) {
-    let disk = bench.bytes(DISK);
-    let mut image = vec![0; 1 << 20];
-    for (slot, (kind, start, sectors)) in
-        [(0x83_u8, 1024_u32, 1024_u32), (0x83, 2048, disk.len() as u32 / 512)].iter().enumerate()
-    {
-        let entry = &mut image[446 + slot * 16..][..16];
-        entry[4] = *kind;
-        entry[8..12].copy_from_slice(&start.to_le_bytes());
-        entry[12..16].copy_from_slice(&sectors.to_le_bytes());
-    }
-    image[510..512].copy_from_slice(&[0x55, 0xaa]);
-    image.extend(disk);
-    std::fs::write(bench.path("whole.img"), image).expect("image");
-}
-
-#[test]
-fn partitions_are_named_and_chosen() {
-    let Some(bench) = Bench::new() else { return };
-    partitioned(&bench);
-    for verb in ["ls", "info"] {
-        let said = bench.fails(1, &[verb, "whole.img"]);
-        assert!(said.contains("partition table") && said.contains("--partition"), "{said}");
-    }
-    assert_eq!(bench.ok(&["cat", "--partition", "2", "whole.img:/etc/hostname"]).out, "guest\n");
-    assert_eq!(bench.ok(&["cat", "--offset", "1M", "whole.img:/etc/hostname"]).out, "guest\n");
-    bench.ok(&["mkdir", "--partition", "2", "whole.img:/new"]);
-    assert_eq!(bench.ok(&["check", "--partition", "2", "whole.img"]).out, "whole.img: clean\n");
-    for arguments in [
-        &["ls", "--partition", "1", "whole.img"][..],
-        &["ls", "--partition", "7", "whole.img"],
-        &["ls", "--partition", "1", DISK],
-        &["ls", "--offset", "4096", "whole.img"],
-        &["ls", "--offset", "1T", "whole.img"],
-    ] {
-        bench.fails(1, arguments);
-    }
-    std::fs::write(bench.path("part.img"), &bench.bytes("whole.img")[1 << 20..]).expect("image");
-    bench.assert_clean("part.img");
-}
-
 #[test]
 fn other_image_formats_are_recognised() {
     let bench = Bench::empty();

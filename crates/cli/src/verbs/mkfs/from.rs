@@ -9,7 +9,6 @@ use serde_json::json;
 use super::target::Target;
 use super::{Mkfs, Outcome};
 use crate::devices::OpenImage;
-use crate::disks::locate;
 use crate::failure::Failure;
 use crate::foreign::{explain, has_superblock};
 use crate::output::Output;
@@ -21,7 +20,7 @@ impl Mkfs {
         let wait = self.location.wait();
         let opened = OpenImage::open(base, DeviceAccess::read_only(), wait)?;
         let source = Arc::new(opened.into_file(base, "--from")?);
-        let file_system = locate(base, source.clone(), self.location)?;
+        let file_system = self.location.locate(base, source.clone())?;
         if !has_superblock(&*file_system) {
             let message = explain(&*file_system);
             return Err(Failure::new("no_file_system", base.display().to_string(), message));

@@ -10,7 +10,7 @@ use extant_block::{BlockDevice, Copied, Create, DeviceAccess, FileDevice};
 use extant_rt::Arc;
 
 use crate::devices::{OpenImage, device_failure, is_raw_target, new_qcow2, open_file, scheme};
-use crate::disks::{ImageLocation, locate};
+use crate::disks::ImageLocation;
 use crate::failure::Failure;
 use crate::foreign::{has_superblock, recognise};
 
@@ -44,8 +44,7 @@ impl Place<'_> {
     /// Whether the size of what is there is ours to choose.
     pub fn may_resize(self) -> bool {
         !is_block_device(self.image)
-            && self.location.offset.is_none()
-            && self.location.partition.is_none()
+            && self.location.is_whole()
             && match self.format {
                 Some(_) => scheme(self.image).is_none(),
                 None => is_raw_target(self.image),
@@ -55,7 +54,7 @@ impl Place<'_> {
     /// The size of what is there.
     pub fn existing_bytes(self) -> Option<u64> {
         let opened = self.open_as_is(DeviceAccess::read_only(), Duration::ZERO).ok()?;
-        Some(locate(self.image, opened.into_device(), self.location).ok()?.size())
+        Some(self.location.locate(self.image, opened.into_device()).ok()?.size())
     }
 
     fn open_as_is(self, access: DeviceAccess, wait: Duration) -> Result<OpenImage, Failure> {
@@ -115,7 +114,7 @@ impl Target {
                 }
             }
             opened => {
-                let part = locate(image, opened.into_device(), place.location)?;
+                let part = place.location.locate(image, opened.into_device())?;
                 refuse(&*part)?;
                 part
             }
@@ -145,7 +144,7 @@ impl Target {
         refuse_dear(image, &device, force)?;
         let copied = device.set_len(0).and_then(|()| device.copy_from(base));
         let copied = copied.map_err(|error| device_failure(image, error))?;
-        Ok((Self { device: locate(image, Arc::new(device), location)?, unmade }, copied))
+        Ok((Self { device: location.locate(image, Arc::new(device))?, unmade }, copied))
     }
 
     /// The device.

@@ -15,7 +15,7 @@ use signal_hook::iterator::{Handle, Signals};
 
 use super::Options;
 use crate::devices::{self, OpenImage};
-use crate::disks::{self, locate};
+use crate::disks;
 use crate::failure::Failure;
 use crate::mounts::{self, Mounted};
 use crate::output;
@@ -248,10 +248,9 @@ fn open(image: &Path, dir: &Path, options: &Options, is_root: bool) -> Result<Op
     if options.norecovery && !read_only {
         return Err(Failure::usage("norecovery needs ro"));
     }
-    let location = options.location();
-    let is_whole = location.offset.is_none() && location.partition.is_none();
-    let claimed = file.filter(|file| is_root && is_whole && file.is_block_special() && !read_only);
-    let device = locate(image, device, location)?;
+    let location = options.location().choose(image, &*device)?;
+    let claimed = file.filter(|file| is_root && location.is_whole() && file.is_block_special() && !read_only);
+    let device = location.locate(image, device)?;
     let how = extant::Mount::new()
         .read_only(read_only)
         .no_recovery(options.norecovery)

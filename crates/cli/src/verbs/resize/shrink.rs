@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{RESIZE_PARTITION, Resize};
 use crate::devices::{OpenImage, device_failure};
-use crate::disks::{clock, locate, open_located};
+use crate::disks::{clock, open_located};
 use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::progress::{Display, ProgressForm, Stage, object, rate};
@@ -32,7 +32,7 @@ impl Resize {
         };
         let mount = Mount::new().clock(clock()?);
         if self.dry_run {
-            let device = open_located(&self.image, DeviceAccess::read_only(), self.location)?;
+            let (device, _) = open_located(&self.image, DeviceAccess::read_only(), self.location)?;
             let plan = mount.plan_shrink(&device, to).map_err(|error| refused(&error))?;
             self.show_plan(&plan)?;
             return Ok(0);
@@ -48,21 +48,20 @@ impl Resize {
             self.check_partition(&file)?;
             image = OpenImage::Raw(Box::new(file));
         }
-        let is_part = self.location.partition.is_some() || self.location.offset.is_some();
         let (device, mut file) = image.share();
-        let device = locate(&self.image, device, self.location)?;
+        let device = self.location.locate(&self.image, device)?;
         let shrunk = mount.shrink_device(&device, to, &mut report).map_err(|error| refused(&error))?;
         drop(device);
         // The lock is held until the file or the partition is as long as its file system.
         if let Some(file) = file.as_mut().and_then(Arc::get_mut) {
             if self.resize_partition {
                 self.shrink_partition(file, shrunk.to_bytes)?;
-            } else if !is_part && !file.is_block_special() {
+            } else if self.location.is_whole() && !file.is_block_special() {
                 file.set_len(shrunk.to_bytes).map_err(|error| device_failure(&self.image, error))?;
             }
         }
         drop(display);
-        if file.is_none() && !is_part {
+        if file.is_none() && self.location.is_whole() {
             let image = self.image.display();
             output::note(&format!(
                 "{image}: the disk in it stays as long as it was; `qemu-img resize --shrink` cuts it off"
