@@ -1,7 +1,6 @@
 //! Identifies other formats where an ext4 file system was expected, and says what to do with each.
 
 mod marks;
-mod partition_types;
 mod partitions;
 mod superblocks;
 

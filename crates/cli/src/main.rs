@@ -16,6 +16,7 @@ mod mode;
 mod mounts;
 mod output;
 mod owner;
+mod partition_types;
 mod progress;
 mod servers;
 mod size;

@@ -5,8 +5,9 @@ use std::fmt;
 use extant_block::{BlockDevice, Container, Partition, PartitionEntry, PartitionKind};
 use extant_ondisk::{SUPERBLOCK_OFFSET, Superblock, superblock::SUPERBLOCK_SIZE};
 
-use super::{Foreign, format_of, has_superblock, partition_types};
+use super::{Foreign, format_of, has_superblock};
 use crate::output::escape;
+use crate::partition_types;
 use crate::size;
 
 /// The type of the entry that protects a GUID partition table.

@@ -2,6 +2,7 @@
 
 mod content;
 mod from;
+mod gpt;
 mod ownership;
 mod target;
 mod verity;
@@ -23,6 +24,7 @@ use crate::progress::ProgressForm;
 use crate::size;
 pub use content::Content;
 use content::Room;
+use gpt::{GptOptions, Partitions};
 use ownership::{OwnershipOptions, owner};
 pub use target::{DiskFormat, Place, Target};
 use verity::VerityOptions;
@@ -40,12 +42,14 @@ const DEFAULT_UNIT_BYTES: u64 = 1024;
 /// A container image is an OCI layout, as a directory or an archive, or what `docker save` writes. Its layers are merged
 /// as they would be unpacked, and every digest is checked before the disk is touched. DIR/. means the directory itself.
 ///
+/// With --gpt the image is a disk with a partition table, and SIZE is the size of that.
+///
 /// SIZE takes a unit: K, M, G, T, P, or KiB and so on, for powers of 1024, KB and so on for powers of 1000, with a
 /// fraction if wanted; without one it counts KiB, or blocks with -b.
 #[derive(Args)]
 #[command(
     disable_help_flag = true,
-    after_help = "Examples:\n  extant mkfs disk.img 64M\n  extant mkfs -L root -d rootfs/ --free 64M disk.img\n  docker save web | extant mkfs -d - --free 64M disk.img\n  extant mkfs -d layout/ --image web:1.2 --platform linux/arm64 disk.img\n  extant mkfs -F -O ^has_journal -m 0 /dev/sdb1"
+    after_help = "Examples:\n  extant mkfs disk.img 64M\n  extant mkfs -L root -d rootfs/ --free 64M disk.img\n  docker save web | extant mkfs -d - --free 64M disk.img\n  extant mkfs -d layout/ --image web:1.2 --platform linux/arm64 disk.img\n  extant mkfs --gpt=x86-64 --esp 64M -d rootfs/ --free 64M disk.img\n  extant mkfs -F -O ^has_journal -m 0 /dev/sdb1"
 )]
 pub struct Mkfs {
     /// Print help
@@ -130,6 +134,8 @@ pub struct Mkfs {
     #[command(flatten)]
     verity: VerityOptions,
     #[command(flatten)]
+    gpt: GptOptions,
+    #[command(flatten)]
     location: ImageLocation,
     /// The image file, made if it does not exist, or a block device
     image: PathBuf,
@@ -146,8 +152,9 @@ impl Mkfs {
         }
         let mut builder = self.builder(clock)?;
         let mut bytes = self.size_bytes()?;
-        let (place, may_resize) = (self.place(), self.place().may_resize());
+        let may_resize = self.place().may_resize();
         self.verity.check_target(may_resize)?;
+        self.gpt.check_target(may_resize)?;
         self.ownership.check_content(self.content.is_some())?;
         let has_content = self.content.is_some() || self.ownership.has_files();
         let follows_content = has_content && bytes.is_none() && may_resize;
@@ -158,7 +165,10 @@ impl Mkfs {
         }
         let mut content = None;
         if has_content {
-            let disk_bytes = bytes.or_else(|| (!may_resize).then(|| place.existing_bytes()).flatten());
+            let disk_bytes = match bytes {
+                None if !may_resize => self.existing_bytes()?,
+                bytes => bytes,
+            };
             let mut source = self.open_content(disk_bytes, clock)?;
             let geometry = self.plan(&builder, Some(1 << 32))?.geometry().clone();
             self.ownership.check_geometry(&geometry)?;
@@ -173,12 +183,17 @@ impl Mkfs {
             }
             content = Some((source, room));
         }
-        let device_bytes = bytes.or_else(|| place.existing_bytes());
+        let device_bytes = match bytes {
+            None => self.existing_bytes()?,
+            bytes => bytes,
+        };
         if let Some(bytes) = bytes.or(device_bytes.filter(|_| self.verity.is_wanted())) {
             builder.bytes(bytes);
         }
         if self.dry_run {
-            return self.describe(&self.plan(&builder, device_bytes)?, None);
+            let layout = self.plan(&builder, device_bytes)?;
+            let partitions = self.gpt.partitions(&layout, content.as_ref().map(|(source, _)| source));
+            return self.describe(&layout, None, partitions.as_ref());
         }
         if device_bytes.is_some() {
             // What cannot be made is not to cost what is there.
@@ -189,15 +204,28 @@ impl Mkfs {
         } else {
             bytes
         };
-        let target = Target::open(place, bytes, self.force > 0)?;
+        let target = self.open_target(bytes, device_bytes)?;
         let layout = builder.format(target.device()).map_err(|error| self.failed(&error))?;
+        let partitions = self.gpt.partitions(&layout, content.as_ref().map(|(source, _)| source));
+        partitions.as_ref().map_or(Ok(()), |partitions| partitions.write(&self.image, target.whole()))?;
         if let Some((source, room)) = content {
             source.fill(&self.image, target.shared(), clock, room.content_bytes, self.form())?;
             source.image().map_or(Ok(()), |image| self.image_options.write_config(image))?;
         }
         let tree = self.verity.write(&self.image, target.device(), &layout)?;
         target.keep();
-        self.describe(&layout, tree.as_ref())
+        self.describe(&layout, tree.as_ref(), partitions.as_ref())
+    }
+
+    /// Opens what the file system is made on: `bytes`, or as many as there are.
+    fn open_target(&self, bytes: Option<u64>, device_bytes: Option<u64>) -> Result<Target, Failure> {
+        let (frame, force) = (self.gpt.frame(), self.force > 0);
+        let Some((frame, part_bytes)) = frame.zip(device_bytes) else {
+            return Target::open(self.place(), bytes, force);
+        };
+        let disk_bytes = self.disk_bytes()?.or(bytes.map(|bytes| frame.disk_bytes(bytes)));
+        let target = Target::open(self.place(), disk_bytes, force)?;
+        target.narrow(&self.image, frame.offset(), part_bytes)
     }
 
     /// Where it is made.
@@ -292,7 +320,18 @@ impl Mkfs {
         Ok(())
     }
 
+    /// How large the file system is to be, where that was said.
     fn size_bytes(&self) -> Result<Option<u64>, Failure> {
+        self.disk_bytes()?.map(|bytes| self.gpt.file_system_bytes(&self.image, bytes)).transpose()
+    }
+
+    /// The size of what is there, for the file system.
+    fn existing_bytes(&self) -> Result<Option<u64>, Failure> {
+        let bytes = self.place().existing_bytes();
+        bytes.map(|bytes| self.gpt.file_system_bytes(&self.image, bytes)).transpose()
+    }
+
+    fn disk_bytes(&self) -> Result<Option<u64>, Failure> {
         let unit = self.block_size.unwrap_or(DEFAULT_UNIT_BYTES);
         let bytes = self.size.as_ref().map(|text| size::parse(text, unit)).transpose();
         match bytes.map_err(Failure::usage)? {
@@ -332,7 +371,7 @@ impl Mkfs {
         let wanted = room.inodes_wanted(self.free.unwrap_or(0));
         let default = if is_sized {
             let bytes = self.size_bytes().ok().flatten();
-            let bytes = bytes.or_else(|| self.place().existing_bytes());
+            let bytes = bytes.or_else(|| self.existing_bytes().ok().flatten());
             builder.plan(bytes).map_or(0, |layout| layout.geometry().inodes_count)
         } else {
             0
@@ -367,7 +406,12 @@ impl Mkfs {
     }
 
     /// Says what was or would be made.
-    fn describe(&self, layout: &Layout, tree: Option<&verity::Written>) -> Outcome {
+    fn describe(
+        &self,
+        layout: &Layout,
+        tree: Option<&verity::Written>,
+        partitions: Option<&Partitions>,
+    ) -> Outcome {
         let (geometry, superblock) = (layout.geometry(), layout.superblock());
         let block = u64::from(geometry.block_size);
         let mut output = Output::new();
@@ -381,6 +425,7 @@ impl Mkfs {
                 "journal_bytes": layout.journal_blocks() * block,
                 "uuid": uuid_text(superblock.s_uuid()),
                 "verity": tree.map(verity::Written::document),
+                "gpt": partitions.map(Partitions::document),
             }))?;
             output.finish()?;
             return Ok(0);
@@ -403,6 +448,7 @@ impl Mkfs {
             uuid_text(superblock.s_uuid()),
         ))?;
         tree.map_or(Ok(()), |tree| tree.describe(&mut output))?;
+        partitions.map_or(Ok(()), |partitions| partitions.describe(&mut output))?;
         output.finish()?;
         Ok(0)
     }

@@ -14,6 +14,7 @@ mod foreign;
 mod formats;
 mod fs_verity;
 mod gnu_cp;
+mod gpt;
 mod hostile;
 mod images;
 mod installed;

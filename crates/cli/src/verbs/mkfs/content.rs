@@ -140,6 +140,12 @@ impl Content {
         if let ContentSource::Image(image) = &self.source { Some(image) } else { None }
     }
 
+    /// The architecture of the container image, if it is one.
+    pub fn architecture(&self) -> Option<String> {
+        let config: serde_json::Value = serde_json::from_slice(self.image()?.config()).ok()?;
+        config.get("architecture")?.as_str().map(str::to_owned)
+    }
+
     fn walk(&self) -> Walk {
         let walk = Walk::new(&self.path);
         // The image may lie in the directory, and may not have been there when that was counted.
@@ -242,6 +248,12 @@ impl Content {
     }
 }
 
+/// A UUID (version 8, RFC 9562) that follows from a digest; another one for each `number`.
+pub fn uuid_of(digest: u128, number: u8) -> [u8; 16] {
+    let mixed = (digest ^ u128::from(number)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
+    (mixed & !(0xf << 76 | 0x3 << 62) | 0x8 << 76 | 0x2 << 62).to_be_bytes()
+}
+
 /// Room that content takes, counted.
 pub struct Room {
     needs: Needs,
@@ -260,8 +272,7 @@ impl Room {
 
     /// A UUID (version 8, RFC 9562) that follows from the content; another one for each `number`.
     pub fn uuid(&self, number: u8) -> [u8; 16] {
-        let mixed = (self.digest ^ u128::from(number)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
-        (mixed & !(0xf << 76 | 0x3 << 62) | 0x8 << 76 | 0x2 << 62).to_be_bytes()
+        uuid_of(self.digest, number)
     }
 
     /// Blocks of the smallest disk that `builder` makes which holds the content and `free_bytes` more.

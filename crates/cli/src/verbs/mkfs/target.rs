@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use extant_block::{BlockDevice, Copied, Create, DeviceAccess, FileDevice};
+use extant_block::{BlockDevice, Copied, Create, DeviceAccess, FileDevice, Partition};
 use extant_rt::Arc;
 
 use crate::devices::{OpenImage, device_failure, is_raw_target, new_qcow2, open_file, scheme};
@@ -16,7 +16,10 @@ use crate::foreign::{has_superblock, recognise};
 
 /// An open image file or block device. Dropped before [`Target::keep`], an image file that was made is removed again.
 pub struct Target {
+    /// What the file system is made on.
     device: Arc<dyn BlockDevice>,
+    /// All of the file or device, or of its partition.
+    whole: Arc<dyn BlockDevice>,
     unmade: Unmade,
 }
 
@@ -125,7 +128,7 @@ impl Target {
             let message = format!("has only {} bytes", device.size());
             return Err(Failure::new("too_small", image.display().to_string(), message));
         }
-        Ok(Self { device, unmade })
+        Ok(Self { whole: device.clone(), device, unmade })
     }
 
     /// Opens and locks an image file, sees that it holds nothing dear, and makes it a copy of `base`. The location is that of the
@@ -144,10 +147,23 @@ impl Target {
         refuse_dear(image, &device, force)?;
         let copied = device.set_len(0).and_then(|()| device.copy_from(base));
         let copied = copied.map_err(|error| device_failure(image, error))?;
-        Ok((Self { device: location.locate(image, Arc::new(device))?, unmade }, copied))
+        let device = location.locate(image, Arc::new(device))?;
+        Ok((Self { whole: device.clone(), device, unmade }, copied))
     }
 
-    /// The device.
+    /// With the file system on a part of it.
+    pub fn narrow(mut self, image: &Path, offset: u64, bytes: u64) -> Result<Self, Failure> {
+        let part = Partition::new(self.whole.clone(), offset, bytes);
+        self.device = Arc::new(part.map_err(|error| device_failure(image, error))?);
+        Ok(self)
+    }
+
+    /// All of it, where a partition table is.
+    pub fn whole(&self) -> &dyn BlockDevice {
+        &*self.whole
+    }
+
+    /// The device of the file system.
     pub fn device(&self) -> &dyn BlockDevice {
         &*self.device
     }
