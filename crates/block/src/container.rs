@@ -134,7 +134,7 @@ fn image_format(first: &[u8]) -> Option<ImageFormat> {
     found.map(|(_, _, format)| *format)
 }
 
-fn le32(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn le32(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|field| u32::from_le_bytes(*field))
 }
 

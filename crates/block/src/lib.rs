@@ -9,6 +9,7 @@ mod error;
 mod fault;
 mod file;
 mod file_ext;
+mod lvm;
 mod memory;
 mod modelled;
 mod mounted;
@@ -16,6 +17,7 @@ mod overlay;
 mod partition;
 mod partition_table;
 mod recorder;
+mod segments;
 mod vec;
 
 use std::io;
@@ -29,6 +31,7 @@ pub use error::{Error, Holder};
 pub use fault::{Fault, FaultDevice, Operation, Request};
 pub use file::{Copied, Create, DeviceAccess, FileDevice, Transfer};
 pub use file_ext::FileExtDevice;
+pub use lvm::{LogicalVolume, VolumeMapping};
 pub use memory::MemoryDevice;
 pub use modelled::{Model, ModelledDevice, Rotating};
 pub use mounted::{DefragmentedMount, defrag_mounted, fitrim, resize_mounted};
@@ -36,6 +39,7 @@ pub use overlay::Overlay;
 pub use partition::Partition;
 pub use partition_table::{NewPartition, PartitionTable};
 pub use recorder::{Cursor, Event, Log, Mutation, Recorder, Tearing, Unflushed};
+pub use segments::{Segment, Segments};
 
 /// A device of bytes that can be read, written, flushed and discarded from many threads at once.
 ///

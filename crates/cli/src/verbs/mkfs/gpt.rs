@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::partition_types::{EFI_SYSTEM, LINUX, ROOTS, RootType, name_of_guid};
 use crate::size;
-use crate::verbs::uuid_text;
+use crate::verbs::info::uuid_text;
 
 /// Where partitions begin, and what the size of the disk is a multiple of unless it is given.
 const ALIGNMENT: u64 = 1 << 20;
