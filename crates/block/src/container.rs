@@ -10,7 +10,7 @@
 use std::fmt;
 use std::io;
 
-use crate::BlockDevice;
+use crate::{BlockDevice, Segment};
 
 const SECTOR_BYTES: u64 = 512;
 
@@ -44,6 +44,14 @@ pub struct PartitionEntry {
     pub bytes: u64,
     /// The type that the table gives it.
     pub kind: PartitionKind,
+}
+
+impl PartitionEntry {
+    /// Its place on the device.
+    #[must_use]
+    pub fn place(&self) -> Segment {
+        Segment { offset: self.offset, bytes: self.bytes }
+    }
 }
 
 /// The type of a partition, as a table gives it.

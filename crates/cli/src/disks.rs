@@ -9,7 +9,7 @@ use extant_ondisk::State;
 use extant_rt::{Arc, WallClock};
 
 use crate::address::{DiskPath, is_same_image};
-use crate::devices::OpenImage;
+use crate::devices::{OpenImage, WRITE_PROTECTED};
 use crate::failure::Failure;
 use crate::foreign::{explain, has_superblock};
 use crate::output;
@@ -66,7 +66,13 @@ pub fn open_located(
 ) -> Result<(Arc<dyn BlockDevice>, ImageLocation), Failure> {
     let device = OpenImage::open(image, access, location.wait())?.into_device();
     let location = location.choose(image, &*device)?;
-    Ok((location.locate(image, device)?, location))
+    let device = location.locate(image, device)?;
+    if let Some(name) = location.volume.filter(|_| !access.read_only && device.is_read_only()) {
+        let message =
+            format!("logical volume {name} is write-protected; `lvchange -prw {name}` changes that");
+        return Err(Failure::new(WRITE_PROTECTED, image.display().to_string(), message));
+    }
+    Ok((device, location))
 }
 
 /// Mounts what is on `device`.

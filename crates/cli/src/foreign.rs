@@ -1,13 +1,17 @@
 //! Identifies other formats where an ext4 file system was expected, and says what to do with each.
 
+mod content;
 mod marks;
 mod partitions;
 mod superblocks;
+mod volumes;
 
-use extant_block::{BlockDevice, Container, ImageFormat};
+use extant_block::{BlockDevice, Container, ImageFormat, Segment};
 use extant_ondisk::{SUPERBLOCK_OFFSET, superblock};
 
-pub use partitions::{Content, parts};
+use marks::PHYSICAL_VOLUME;
+use partitions::{Part, parts};
+use volumes::{Volume, volumes};
 
 /// Something that is no ext4 file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,14 +38,50 @@ pub fn has_superblock(device: &dyn BlockDevice) -> bool {
     has_mark(device, SUPERBLOCK_OFFSET + 56, &superblock::MAGIC.to_le_bytes())
 }
 
+/// What a disk is divided into.
+pub struct Division {
+    /// Its partitions.
+    pub parts: Vec<Part>,
+    /// The logical volumes whose physical volumes are the whole disk or its partitions.
+    pub volumes: Vec<Volume>,
+}
+
+impl Division {
+    /// Looks at a disk. What looks like a table below another format is none.
+    pub fn of(device: &dyn BlockDevice) -> Self {
+        let container = Container::recognise(device).ok().flatten();
+        let format = format_of(device, container.as_ref());
+        let parts = match &container {
+            Some(Container::PartitionTable(entries))
+                if format.as_ref().is_none_or(Foreign::leaves_room_for_a_table) =>
+            {
+                parts(device, entries)
+            }
+            _ => Vec::new(),
+        };
+        let mut places: Vec<_> = parts.iter().map(|part| part.entry.place()).collect();
+        if format.is_some_and(|format| format.what == PHYSICAL_VOLUME) {
+            places.push(Segment { offset: 0, bytes: device.size() });
+        }
+        let volumes = volumes(device, &places);
+        Self { parts, volumes }
+    }
+}
+
 /// Other formats that are recognised on a device.
 pub fn recognise(device: &dyn BlockDevice) -> Option<Foreign> {
     let container = Container::recognise(device).ok().flatten();
-    format_of(device, container.as_ref()).or_else(|| of_container(device, &container?))
+    let mut found = format_of(device, container.as_ref()).or_else(|| of_container(device, &container?))?;
+    if found.what == PHYSICAL_VOLUME
+        && let Some(advice) = volumes::advice(&Division::of(device).volumes)
+    {
+        found.advice = advice;
+    }
+    Some(found)
 }
 
 /// The format of a device by its marks; its container is looked at apart.
-pub fn format_of(device: &dyn BlockDevice, container: Option<&Container>) -> Option<Foreign> {
+fn format_of(device: &dyn BlockDevice, container: Option<&Container>) -> Option<Foreign> {
     let has_partitions = matches!(container, Some(Container::PartitionTable(_)));
     let marked = |marks: &[marks::Mark]| {
         let found = marks.iter().find(|mark| has_mark(device, mark.at, mark.bytes))?;
@@ -55,10 +95,10 @@ pub fn format_of(device: &dyn BlockDevice, container: Option<&Container>) -> Opt
 
 fn of_container(device: &dyn BlockDevice, container: &Container) -> Option<Foreign> {
     Some(match container {
-        Container::PartitionTable(found) => Foreign {
-            what: "a partition table".to_owned(),
-            advice: partitions::advice(&parts(device, found)),
-        },
+        Container::PartitionTable(_) => {
+            let Division { parts, volumes } = Division::of(device);
+            Foreign { what: "a partition table".to_owned(), advice: partitions::advice(&parts, &volumes) }
+        }
         Container::DiskImage(format) => Foreign::new(
             &format!("a {format} image"),
             match format {

@@ -22,6 +22,7 @@ mod servers;
 mod size;
 mod tree;
 mod verbs;
+mod volume_name;
 
 use std::process::ExitCode;
 

@@ -86,7 +86,8 @@ pub const LAYERS: &[Mark] = &[
 ];
 
 const RAID: &str = "a member of a Linux RAID";
-const PHYSICAL_VOLUME: &str = "an LVM physical volume";
+/// What has a label of LVM.
+pub const PHYSICAL_VOLUME: &str = "an LVM physical volume";
 const VOLUMES: &str = "activate it with `vgchange -ay` and use /dev/VG/LV";
 
 /// File systems and archives. Longer marks are before shorter ones that they contain.

@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use extant_block::{BlockDevice, Container, Partition, PartitionEntry, PartitionKind};
-use extant_ondisk::{SUPERBLOCK_OFFSET, Superblock, superblock::SUPERBLOCK_SIZE};
+use extant_block::{BlockDevice, Partition, PartitionEntry, PartitionKind};
 
-use super::{Foreign, format_of, has_superblock};
-use crate::output::escape;
+use super::Foreign;
+use super::content::{Content, content};
+use super::marks::PHYSICAL_VOLUME;
+use super::volumes::Volume;
 use crate::partition_types;
 use crate::size;
 
@@ -21,14 +22,11 @@ pub struct Part {
     pub content: Content,
 }
 
-/// What is on a partition.
-pub enum Content {
-    /// An ext4 file system of this label.
-    Ext4(Vec<u8>),
-    /// Something else that is known.
-    Foreign(Foreign),
-    /// Nothing that is known.
-    Unknown,
+impl Part {
+    /// Whether it has an ext4 file system.
+    pub fn is_ext4(&self) -> bool {
+        matches!(self.content, Content::Ext4(_))
+    }
 }
 
 impl fmt::Display for Part {
@@ -36,10 +34,8 @@ impl fmt::Display for Part {
         let PartitionEntry { number, offset, bytes, kind } = &self.entry;
         write!(f, "{number} ({} at byte {offset}, ", size::show(*bytes))?;
         match &self.content {
-            Content::Ext4(label) if label.is_empty() => f.write_str("ext4)"),
-            Content::Ext4(label) => write!(f, "ext4 '{}')", escape(label)),
-            Content::Foreign(Foreign { what, .. }) => write!(f, "{what})"),
-            Content::Unknown => write!(f, "no known format, type {})", partition_types::name(*kind)),
+            Content::Unknown => write!(f, "{}, type {})", self.content, partition_types::name(*kind)),
+            content => write!(f, "{content})"),
         }
     }
 }
@@ -56,32 +52,8 @@ pub fn parts(device: &dyn BlockDevice, entries: &[PartitionEntry]) -> Vec<Part> 
     entries.iter().map(part).collect()
 }
 
-fn content(device: &dyn BlockDevice) -> Content {
-    if has_superblock(device) {
-        return Content::Ext4(label(device));
-    }
-    let container = Container::recognise(device).ok().flatten();
-    let found = format_of(device, container.as_ref()).or_else(|| {
-        Some(match container? {
-            Container::PartitionTable(_) => Foreign::new("a partition table", "look at it with `sfdisk -l`"),
-            Container::DiskImage(format) => {
-                Foreign::new(&format!("a {format} image"), "copy it out with `dd`, and look at that")
-            }
-            _ => return None,
-        })
-    });
-    found.map_or(Content::Unknown, Content::Foreign)
-}
-
-/// The label of an ext4 file system, which is empty if its superblock is damaged.
-fn label(device: &dyn BlockDevice) -> Vec<u8> {
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    let read = device.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok();
-    read.and_then(|()| Superblock::parse(&bytes).ok()).map_or_else(Vec::new, |it| it.volume_name())
-}
-
 /// What to do with a disk of these partitions where a file system was expected.
-pub fn advice(parts: &[Part]) -> String {
+pub fn advice(parts: &[Part], volumes: &[Volume]) -> String {
     if parts.is_empty() {
         return "it names no partition".to_owned();
     }
@@ -93,12 +65,19 @@ pub fn advice(parts: &[Part]) -> String {
             .to_owned();
     }
     let list = parts.iter().map(Part::to_string).collect::<Vec<_>>().join(", ");
-    if parts.iter().any(|part| matches!(part.content, Content::Ext4(_))) {
+    if parts.iter().any(Part::is_ext4) {
         return format!("choose one with --partition: {list}");
+    }
+    if volumes.iter().any(Volume::is_ext4) {
+        return super::volumes::advice(volumes).unwrap_or_default();
     }
     let mut steps: Vec<String> = Vec::new();
     for part in parts {
         if let Content::Foreign(Foreign { what, advice }) = &part.content {
+            let advice = match what == PHYSICAL_VOLUME {
+                true => super::volumes::advice(volumes).unwrap_or_else(|| advice.clone()),
+                false => advice.clone(),
+            };
             let step = format!("{what}: {advice}");
             if !steps.contains(&step) {
                 steps.push(step);

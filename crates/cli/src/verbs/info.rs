@@ -41,11 +41,13 @@ impl Info {
             object.insert("image".to_owned(), self.image.display().to_string().into());
             object.extend(form.document());
             object.insert("partition".to_owned(), location.partition.into());
+            object.insert("volume".to_owned(), location.volume.map(|name| name.to_string()).into());
             object.extend(document(&fs));
             output.json(&Value::Object(object))?;
         } else {
             let partition = location.partition.map(|number| ("partition", number.to_string()));
-            for (key, value) in form.line().into_iter().chain(partition).chain(lines(&fs)) {
+            let volume = location.volume.map(|name| ("volume", name.to_string()));
+            for (key, value) in form.line().into_iter().chain(partition).chain(volume).chain(lines(&fs)) {
                 output.line(format!("{key:<18} {value}"))?;
             }
         }

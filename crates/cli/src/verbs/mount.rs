@@ -25,7 +25,7 @@ pub use serve::Serving;
 #[command(after_help = "Options of -o: ro, rw, suid, dev, noexec, allow_other, noallow_other, idmap, \
     fakeroot, nofakeroot, noatime, relatime, strictatime, nodiratime, nocontrol, norecovery, discard, nodiscard, \
     errors=remount-ro, page_cache=BYTES (memory for written data that waits for the disk; 256M on block devices, \
-    else 0), offset=BYTES, partition=N. Those of \
+    else 0), offset=BYTES, partition=N, volume=VG/LV. Those of \
     fstab and of the kernel's ext4 are accepted where what is done is at least as strong, and refused by name otherwise.\n\n\
     As root, others may use the mount too (noallow_other keeps it for root); nosuid and nodev hold unless suid or \
     dev is asked for. As an ordinary user, a disk whose root directory is root's appears as the user's own, and new \

@@ -179,7 +179,7 @@ impl Resize {
         }
         let is_raw = matches!(image, OpenImage::Raw(_));
         let device = image.into_device();
-        if let Some(bytes) = wanted.filter(|_| self.location.partition.is_none()) {
+        if let Some(bytes) = wanted.filter(|_| self.location.reaches_the_end()) {
             let end = self.location.offset.unwrap_or(0).saturating_add(bytes);
             match device.grow(end) {
                 // Then the file system finds no room.

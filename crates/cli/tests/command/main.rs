@@ -34,4 +34,5 @@ mod tune;
 mod usage;
 mod verbs;
 mod verity;
+mod volumes;
 mod writing;

@@ -31,7 +31,7 @@ pub struct GptOptions {
     /// Make a disk with a GUID partition table, whose root partition has the file system and the type of ARCH: x86-64, arm64
     /// and so on, `linux` for none [default: that of a container image, else `linux`]
     #[arg(long, value_name = "ARCH", num_args = 0..=1, require_equals = true, default_missing_value = AUTO,
-        value_parser = RootKind::parse, conflicts_with_all = ["from", "partition", "offset", "verity"])]
+        value_parser = RootKind::parse, conflicts_with_all = ["from", "partition", "offset", "volume", "verity"])]
     gpt: Option<RootKind>,
     /// With --gpt, an EFI system partition of this size before it, left empty
     #[arg(long, value_name = "SIZE", value_parser = size::parse_bytes, requires = "gpt")]

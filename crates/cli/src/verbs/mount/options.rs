@@ -11,6 +11,7 @@ use extant_fuse::MountOptions;
 use crate::disks::ImageLocation;
 use crate::failure::Failure;
 use crate::size;
+use crate::volume_name::VolumeName;
 use linux::Meaning;
 
 /// How to mount.
@@ -40,12 +41,15 @@ pub struct Options {
     pub nodelalloc: bool,
     pub offset: Option<u64>,
     pub partition: Option<u32>,
+    pub volume: Option<VolumeName>,
 }
 
 /// A location as options say it.
 pub fn words_of(location: ImageLocation) -> impl Iterator<Item = String> {
     let offset = location.offset.map(|offset| format!("offset={offset}"));
-    offset.into_iter().chain(location.partition.map(|partition| format!("partition={partition}")))
+    let partition = location.partition.map(|partition| format!("partition={partition}"));
+    let volume = location.volume.map(|volume| format!("volume={volume}"));
+    offset.into_iter().chain(partition).chain(volume)
 }
 
 impl Options {
@@ -58,8 +62,9 @@ impl Options {
         for word in lists.iter().flat_map(|list| list.split(',')) {
             options.add(word)?;
         }
-        if options.offset.is_some() && options.partition.is_some() {
-            return Err(Failure::usage("offset and partition exclude each other"));
+        let places = [options.offset.is_some(), options.partition.is_some(), options.volume.is_some()];
+        if places.iter().filter(|is_named| **is_named).count() > 1 {
+            return Err(Failure::usage("offset, partition and volume exclude each other"));
         }
         if options.nodelalloc && *options.page_cache.get_or_insert(0) > 0 {
             return Err(Failure::usage("nodelalloc and page_cache exclude each other"));
@@ -114,6 +119,10 @@ impl Options {
             "offset" => self.offset = Some(bytes()?),
             "page_cache" => self.page_cache = Some(bytes()?),
             "partition" => self.partition = Some(value.parse().map_err(invalid)?),
+            "volume" => {
+                let invalid = |error| Failure::usage(format!("-o {word}: {error}"));
+                self.volume = Some(value.parse().map_err(invalid)?);
+            }
             _ => return self.add_of_linux(word),
         }
         Ok(())
@@ -136,7 +145,12 @@ impl Options {
 
     /// Where on the image the file system is.
     pub fn location(&self) -> ImageLocation {
-        ImageLocation { offset: self.offset, partition: self.partition, ..ImageLocation::default() }
+        ImageLocation {
+            offset: self.offset,
+            partition: self.partition,
+            volume: self.volume,
+            ..ImageLocation::default()
+        }
     }
 
     /// What of them is for the kernel.
@@ -232,7 +246,8 @@ mod tests {
         assert!(parse("writeback").unwrap_err().contains("page_cache=BYTES"));
         assert!(parse("nodelalloc,page_cache=1M").is_err() && parse("nodelalloc,page_cache=0").is_ok());
         assert!(parse("idmap,fakeroot").is_err());
-        assert!(parse("partition=x").is_err());
+        assert!(parse("partition=x").is_err() && parse("partition=1,volume=vg/lv").is_err());
+        assert!(parse("volume=vg").unwrap_err().contains("named as VG/LV, not 'vg'"));
         assert!(parse("page_cache=much").unwrap_err().contains("page_cache=much"));
     }
 }

@@ -244,13 +244,13 @@ fn open(image: &Path, dir: &Path, options: &Options, is_root: bool) -> Result<Op
         opened => opened,
     }?;
     let (device, file) = opened.share();
+    let location = options.location().choose(image, &*device)?;
+    let device = location.locate(image, device)?;
     let read_only = device.is_read_only();
     if options.norecovery && !read_only {
         return Err(Failure::usage("norecovery needs ro"));
     }
-    let location = options.location().choose(image, &*device)?;
     let claimed = file.filter(|file| is_root && location.is_whole() && file.is_block_special() && !read_only);
-    let device = location.locate(image, device)?;
     let how = extant::Mount::new()
         .read_only(read_only)
         .no_recovery(options.norecovery)
