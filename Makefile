@@ -11,7 +11,7 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER := rust-lld
 
 # What the programs below call, as COMMAND:PACKAGE.
 BUILD_TOOLS := cc:gcc
-TEST_TOOLS := $(BUILD_TOOLS) c++:g++ pkg-config:pkgconf mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:libcap2-bin losetup:mount setpriv:util-linux nsenter:util-linux genext2fs:genext2fs setfiles:policycoreutils fsverity:fsverity tar:tar xz:xz-utils bzip2:bzip2 time:time mkfs.xfs:xfsprogs umoci:umoci skopeo:skopeo git:git jq:jq sfdisk:fdisk veritysetup:cryptsetup-bin qemu-img:qemu-utils zsh:zsh man:man-db
+TEST_TOOLS := $(BUILD_TOOLS) c++:g++ pkg-config:pkgconf mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:libcap2-bin losetup:mount setpriv:util-linux nsenter:util-linux genext2fs:genext2fs setfiles:policycoreutils fsverity:fsverity tar:tar xz:xz-utils bzip2:bzip2 time:time mkfs.xfs:xfsprogs umoci:umoci skopeo:skopeo git:git jq:jq sfdisk:fdisk sgdisk:gdisk lvm:lvm2 mkfs.fat:dosfstools mkfs.exfat:exfatprogs mkfs.f2fs:f2fs-tools mksquashfs:squashfs-tools veritysetup:cryptsetup-bin qemu-img:qemu-utils zsh:zsh man:man-db
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
@@ -102,10 +102,11 @@ SECONDS := 60
 fuzz: setup-test
 	EXTANT_FUZZ_SECONDS=$(SECONDS) EXTANT_FUZZ_FROM=$${FROM:-0} $(CARGO) test --locked -p extant --test check fuzz:: -- --nocapture
 
-# Mutated disks through every verb and through mounts: make mutations COUNT=2400 FROM=1000; 10 minutes on two idle cores.
+# Mutated metadata of LVM, and mutated disks through every verb and through mounts: make mutations COUNT=2400 FROM=1000; 10 minutes on two idle cores.
 # Mounts need root and /dev/fuse.
 COUNT := 2400
 mutations: setup-test
+	EXTANT_LVM_MUTATIONS=$$((20 * $(COUNT))) $(CARGO) test --locked -p extant-block --test lvm any_damage -- --nocapture
 	EXTANT_MUTATIONS=$(COUNT) EXTANT_MUTATIONS_FROM=$${FROM:-1000} $(CARGO) test --locked -p extant-cli --test mutations -- --nocapture
 
 # Structures and logs with changed fields and right checksums: damaged disks of 28 layouts for 500 s through the library, STRUCTURES more

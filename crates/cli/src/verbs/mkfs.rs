@@ -183,10 +183,7 @@ impl Mkfs {
             }
             content = Some((source, room));
         }
-        let device_bytes = match bytes {
-            None => self.existing_bytes()?,
-            bytes => bytes,
-        };
+        let device_bytes = bytes.map_or_else(|| self.existing_bytes(), |bytes| Ok(Some(bytes)))?;
         if let Some(bytes) = bytes.or(device_bytes.filter(|_| self.verity.is_wanted())) {
             builder.bytes(bytes);
         }
