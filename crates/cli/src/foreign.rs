@@ -13,6 +13,9 @@ use marks::PHYSICAL_VOLUME;
 use partitions::{Part, parts};
 use volumes::{Volume, volumes};
 
+/// Bytes at the front of a device that have all marks but one.
+const HEAD_BYTES: u64 = 0x1_1000;
+
 /// Something that is no ext4 file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Foreign {
@@ -83,8 +86,19 @@ pub fn recognise(device: &dyn BlockDevice) -> Option<Foreign> {
 /// The format of a device by its marks; its container is looked at apart.
 fn format_of(device: &dyn BlockDevice, container: Option<&Container>) -> Option<Foreign> {
     let has_partitions = matches!(container, Some(Container::PartitionTable(_)));
+    // One request for nearly all marks, since the device may be far away; what cannot be read is asked for mark by mark.
+    let mut head = vec![0; device.size().min(HEAD_BYTES) as usize];
+    if device.read_at(0, &mut head).is_err() {
+        head.clear();
+    }
+    let has =
+        |mark: &marks::Mark| match head.get(mark.at as usize..).and_then(|rest| rest.get(..mark.bytes.len()))
+        {
+            Some(found) => found == mark.bytes,
+            None => has_mark(device, mark.at, mark.bytes),
+        };
     let marked = |marks: &[marks::Mark]| {
-        let found = marks.iter().find(|mark| has_mark(device, mark.at, mark.bytes))?;
+        let found = marks.iter().find(|mark| has(mark))?;
         Some(Foreign::new(found.what, found.advice))
     };
     marked(marks::LAYERS)
@@ -145,6 +159,40 @@ mod tests {
             assert!(explain(&device).contains(mark.what));
         }
         assert_eq!(recognise(&MemoryDevice::new(2 << 20)), None);
+    }
+
+    /// Tables and marks in any disorder are named or not, and nothing else.
+    #[test]
+    fn any_bytes_are_survived() {
+        let (mut state, seed) = (7_u64, 7);
+        println!("seed {seed}");
+        let mut below = |limit: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % limit
+        };
+        let (mut named, device) = (0, MemoryDevice::new(2 << 20));
+        for _ in 0..1000 {
+            for _ in 0..below(8) {
+                let mark = marks::LAYERS.iter().chain(marks::MARKS).nth(below(60) as usize).expect("a mark");
+                let (at, start) = (mark.at + below(3) * 4096, below(2048) * 512);
+                device.write_at(at, mark.bytes).expect("written");
+                let entry = [
+                    &[below(2) as u8 * 0x80, 0, 0, 0, below(256) as u8, 0, 0, 0][..],
+                    &start.to_le_bytes()[..4],
+                ];
+                device.write_at(446 + below(4) * 16, &entry.concat()).expect("written");
+                device
+                    .write_at(446 + below(4) * 16 + 12, &[below(256) as u8, below(8) as u8, 0, 0])
+                    .expect("written");
+                device.write_at(510, &[0x55, 0xaa]).expect("written");
+            }
+            named += usize::from(recognise(&device).is_some());
+            explain(&device);
+            if below(4) == 0 {
+                device.write_at(0, &[0; 0x1_1000]).expect("written");
+            }
+        }
+        assert!(named > 500, "{named}");
     }
 
     /// Bytes and their places.
