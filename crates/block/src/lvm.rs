@@ -22,7 +22,7 @@ use crate::{BlockDevice, Error, Segment, Segments};
 use label::PhysicalVolume;
 
 /// Bytes of all texts together that are read; on usual disks they are copies of one.
-const TEXT_BYTES_MAX: u64 = 64 << 20;
+const TEXT_BYTES_MAX: u64 = 32 << 20;
 
 /// A logical volume.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@ const TEXTS_AT: usize = 40;
 const TEXT_ENTRY_BYTES: usize = 24;
 const IGNORED: u32 = 1;
 /// Bytes of a text that is read; a thousand volumes take some hundred KiB.
-const TEXT_BYTES_MAX: u64 = 8 << 20;
+const TEXT_BYTES_MAX: u64 = 4 << 20;
 
 /// A physical volume.
 pub struct PhysicalVolume {
