@@ -14,7 +14,8 @@ const UUIDS: [&str; 2] = ["FirstF-aaaa-bbbb-cccc-dddd-eeee-ffffff", "Second-aaaa
 /// Two physical volumes on a device.
 const PLACES: [Segment; 2] =
     [Segment { offset: 3 * MIB, bytes: 16 * MIB }, Segment { offset: 20 * MIB + 512, bytes: 8 * MIB }];
-const EXTENTS: [u64; 2] = [15, 7];
+/// One less on the first than it has room for.
+const EXTENTS: [u64; 2] = [14, 7];
 const WRITABLE: &str = "\"READ\", \"WRITE\", \"VISIBLE\"";
 
 /// A device with both, with this text, which begins so far in its area.
@@ -58,7 +59,7 @@ fn volumes() -> String {
             "\"READ\"",
             &[("snapshot", 0, 1, "chunk_size = 8 origin = \"base\" cow_store = \"changes\"")],
         ),
-        volume("long", WRITABLE, &[("striped", 0, 1, &linear(0, 15))]),
+        volume("long", WRITABLE, &[("striped", 0, 1, &linear(0, 14))]),
         volume("gap", WRITABLE, &[("striped", 1, 1, &linear(0, 0))]),
     ]
     .concat()
@@ -98,6 +99,21 @@ fn volumes_are_where_the_metadata_says() {
 }
 
 #[test]
+fn a_volume_past_the_end_of_its_physical_volume_is_damaged() {
+    let mapping = |extent: u64| {
+        let text = metadata(
+            "vg",
+            UUIDS,
+            [900, 7],
+            &volume("long", WRITABLE, &[("striped", 0, 1, &linear(0, extent))]),
+        );
+        read(&device(&text, 512)).first().expect("the volume").mapping.clone()
+    };
+    assert!(matches!(mapping(14), VolumeMapping::Linear(_)));
+    assert_eq!(mapping(15), VolumeMapping::Damaged);
+}
+
+#[test]
 fn a_physical_volume_that_is_elsewhere_is_named() {
     let text = metadata("vg", UUIDS, EXTENTS, &volumes());
     let mut bytes = device(&text, 512);
@@ -114,7 +130,7 @@ fn the_newest_metadata_counts_and_damaged_metadata_does_not() {
     let text = metadata("vg", UUIDS, EXTENTS, &volumes());
     let newer =
         metadata("vg", UUIDS, EXTENTS, &volume("only", WRITABLE, &[("striped", 0, 1, &linear(0, 0))]))
-            .replace("seqno = 3", "seqno = 4");
+            .replace("seqno = 3", "seqno = 10");
     for newest in [0, 1] {
         let mut bytes = device(&text, 512);
         let place = PLACES[newest];
@@ -162,7 +178,7 @@ fn any_damage_is_survived() {
         "-1",
     ];
     let numbers =
-        ["extent_size = 2048", "pe_start = 2048", "pe_count = 15", "extent_count = 4", "start_extent = 4"];
+        ["extent_size = 2048", "pe_start = 2048", "pe_count = 14", "extent_count = 4", "start_extent = 4"];
     let (mut readable, device) = (0, MemoryDevice::new(32 * MIB));
     for round in 0..rounds {
         let mut changed = text.clone();

@@ -91,6 +91,12 @@ fn a_linear_volume_is_read_and_written() {
             assert!(before[index * MIB..][..MIB] == after[index * MIB..][..MIB], "MiB {index}");
         }
     }
+    // A volume keeps its length, and so does the disk.
+    let said = bench.fails(1, &["resize", "--volume", "vg/root", WHOLE, "100M"]);
+    assert!(said.contains("size in bytes is from 16777216 to 16777216"), "{said}");
+    assert_eq!(bench.bytes(WHOLE).len(), before.len());
+    cut_out(&bench, "root.img");
+    bench.assert_clean("root.img");
     bench.ok(&["mkfs", "-q", "-F", "-d", "tree/etc", "--volume", "vg/root", WHOLE]);
     cut_out(&bench, "root.img");
     bench.assert_clean("root.img");
