@@ -1,0 +1,201 @@
+//! The newest content of what was written and not flushed since: it is written again if the server loses its memory.
+//!
+//! A server that is killed may lose each write that it has answered and that no flush has covered. Ranges do not overlap: a later
+//! write takes the place of an earlier one, so that they can be written again in any order.
+
+use std::collections::BTreeMap;
+
+use extant_rt::Arc;
+
+/// Memory for a range beside its bytes.
+const RANGE_OVERHEAD_BYTES: usize = 128;
+
+/// What a range was filled with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Filling {
+    /// With bytes.
+    Bytes(Arc<Vec<u8>>),
+    /// With so many zeroes.
+    Zeroes(u64),
+}
+
+impl Filling {
+    /// How long it is.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Zeroes(bytes) => *bytes,
+        }
+    }
+
+    /// A part of it.
+    fn part(&self, from: u64, to: u64) -> Self {
+        match self {
+            Self::Bytes(bytes) => Self::Bytes(Arc::new(bytes[from as usize..to as usize].to_vec())),
+            Self::Zeroes(_) => Self::Zeroes(to - from),
+        }
+    }
+
+    /// Memory for it.
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len() + RANGE_OVERHEAD_BYTES,
+            Self::Zeroes(_) => RANGE_OVERHEAD_BYTES,
+        }
+    }
+}
+
+/// The writes since the last flush.
+#[derive(Debug, Default)]
+pub struct Unflushed {
+    /// By their start; with the number of the write.
+    ranges: BTreeMap<u64, (Filling, u64)>,
+    memory_bytes: usize,
+    /// Of the last write.
+    number: u64,
+}
+
+impl Unflushed {
+    /// The memory that it takes, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    /// The number of the last write.
+    pub fn last_number(&self) -> u64 {
+        self.number
+    }
+
+    /// Notes a write.
+    pub fn note(&mut self, offset: u64, filling: Filling) {
+        self.forget(offset, filling.bytes());
+        self.number += 1;
+        self.insert(offset, filling, self.number);
+    }
+
+    /// Forgets a range: it was discarded, or its newest content is durable.
+    pub fn forget(&mut self, offset: u64, bytes: u64) {
+        let end = offset.saturating_add(bytes);
+        // Ranges do not overlap, so that of those before only the last one reaches here.
+        let before = self.ranges.range(..offset).next_back();
+        let first = before.filter(|(start, (filling, _))| *start + filling.bytes() > offset);
+        let from = first.map_or(offset, |(start, _)| *start);
+        let starts: Vec<u64> = self.ranges.range(from..end.max(from)).map(|(start, _)| *start).collect();
+        for start in starts {
+            let Some((filling, number)) = self.remove(start) else { continue };
+            let after = start + filling.bytes();
+            if start < offset {
+                self.insert(start, filling.part(0, offset - start), number);
+            }
+            if end < after {
+                self.insert(end, filling.part(end - start, after - start), number);
+            }
+        }
+    }
+
+    /// Forgets all up to a write: a flush has covered them.
+    pub fn flushed(&mut self, number: u64) {
+        if number == self.number {
+            self.ranges.clear();
+            self.memory_bytes = 0;
+            return;
+        }
+        let covered: Vec<u64> =
+            self.ranges.iter().filter(|(_, (_, own))| *own <= number).map(|(start, _)| *start).collect();
+        for start in covered {
+            self.remove(start);
+        }
+    }
+
+    /// What is to be written again.
+    pub fn ranges(&self) -> Vec<(u64, Filling)> {
+        self.ranges.iter().map(|(start, (filling, _))| (*start, filling.clone())).collect()
+    }
+
+    fn insert(&mut self, start: u64, filling: Filling, number: u64) {
+        if filling.bytes() > 0 {
+            self.memory_bytes += filling.memory_bytes();
+            self.ranges.insert(start, (filling, number));
+        }
+    }
+
+    fn remove(&mut self, start: u64) -> Option<(Filling, u64)> {
+        let removed = self.ranges.remove(&start)?;
+        self.memory_bytes -= removed.0.memory_bytes();
+        Some(removed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A generator of numbers (splitmix64).
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn below(&mut self, end: u64) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut mixed = self.0;
+            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (mixed ^ (mixed >> 31)) % end
+        }
+    }
+
+    #[test]
+    fn newest_content_of_what_no_flush_covered_is_kept() {
+        const BYTES: usize = 200;
+        for seed in 0..200 {
+            let mut numbers = Numbers(seed);
+            let mut unflushed = Unflushed::default();
+            // Of each byte its newest content and the number of the write, none if it need not be kept.
+            let mut model = [None; BYTES];
+            for _ in 0..100 {
+                let from = numbers.below(BYTES as u64);
+                let bytes = numbers.below(BYTES as u64 - from + 1);
+                let range = from as usize..(from + bytes) as usize;
+                match numbers.below(8) {
+                    0 => {
+                        unflushed.forget(from, bytes);
+                        model[range].fill(None);
+                    }
+                    1 => {
+                        let number = numbers.below(unflushed.last_number() + 1);
+                        unflushed.flushed(number);
+                        for byte in &mut model {
+                            *byte = byte.filter(|(_, own)| *own > number);
+                        }
+                    }
+                    kind => {
+                        let byte = numbers.below(255) as u8 + 1;
+                        let (filling, byte) = match kind {
+                            2 => (Filling::Zeroes(bytes), 0),
+                            _ => (Filling::Bytes(Arc::new(vec![byte; bytes as usize])), byte),
+                        };
+                        unflushed.note(from, filling);
+                        model[range].fill(Some((byte, unflushed.last_number())));
+                    }
+                }
+                let mut kept = [None; BYTES];
+                let mut memory_bytes = 0;
+                for (start, filling) in unflushed.ranges() {
+                    memory_bytes += filling.memory_bytes();
+                    for at in 0..filling.bytes() as usize {
+                        let byte = match &filling {
+                            Filling::Bytes(bytes) => bytes[at],
+                            Filling::Zeroes(_) => 0,
+                        };
+                        assert_eq!(
+                            kept[start as usize + at].replace(byte),
+                            None,
+                            "seed {seed}: ranges overlap"
+                        );
+                    }
+                }
+                assert_eq!(kept, model.map(|byte| byte.map(|(byte, _)| byte)), "seed {seed}");
+                assert_eq!(memory_bytes, unflushed.memory_bytes(), "seed {seed}");
+            }
+        }
+    }
+}
