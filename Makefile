@@ -8,14 +8,18 @@ STATIC := RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --l
 STATIC_TARGETS := x86_64-unknown-linux-musl aarch64-unknown-linux-musl
 # Rust's own linker serves every target.
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER := rust-lld
+# The cryptography of TLS has C and assembly that need no C library.
+export CC_x86_64_unknown_linux_musl := gcc
+export CC_aarch64_unknown_linux_musl := aarch64-linux-gnu-gcc
+export AR_aarch64_unknown_linux_musl := aarch64-linux-gnu-ar
 
 # What the programs below call, as COMMAND:PACKAGE.
 BUILD_TOOLS := cc:gcc
-TEST_TOOLS := $(BUILD_TOOLS) c++:g++ pkg-config:pkgconf mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:libcap2-bin losetup:mount setpriv:util-linux nsenter:util-linux genext2fs:genext2fs setfiles:policycoreutils fsverity:fsverity tar:tar xz:xz-utils bzip2:bzip2 time:time mkfs.xfs:xfsprogs umoci:umoci skopeo:skopeo git:git jq:jq sfdisk:fdisk sgdisk:gdisk lvm:lvm2 mkfs.fat:dosfstools mkfs.exfat:exfatprogs mkfs.f2fs:f2fs-tools mksquashfs:squashfs-tools veritysetup:cryptsetup-bin qemu-img:qemu-utils zsh:zsh man:man-db
+TEST_TOOLS := $(BUILD_TOOLS) c++:g++ pkg-config:pkgconf mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:libcap2-bin losetup:mount setpriv:util-linux nsenter:util-linux genext2fs:genext2fs setfiles:policycoreutils fsverity:fsverity tar:tar xz:xz-utils bzip2:bzip2 time:time mkfs.xfs:xfsprogs umoci:umoci skopeo:skopeo git:git jq:jq sfdisk:fdisk sgdisk:gdisk lvm:lvm2 mkfs.fat:dosfstools mkfs.exfat:exfatprogs mkfs.f2fs:f2fs-tools mksquashfs:squashfs-tools veritysetup:cryptsetup-bin qemu-img:qemu-utils zsh:zsh man:man-db openssl:openssl nbdkit:nbdkit nbd-server:nbd-server nbdcopy:libnbd-bin
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-package install-capi test-capi test-python test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-online-growth test-contexts fuzz mutations fuzz-structures test-exchange test-disk-images test-layers test-labels test-images test-boot soak test-guide-lab lint demo install install-names static test-static deb dist test-newcomer test-drop-in bench bench-layout bench-disk-images ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
+.PHONY: all build test test-package install-capi test-capi test-python test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-online-growth test-contexts fuzz mutations fuzz-structures test-exchange test-disk-images test-nbd test-layers test-labels test-images test-boot soak test-guide-lab lint demo install install-names static test-static deb dist test-newcomer test-drop-in bench bench-layout bench-disk-images ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -196,6 +200,7 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy -p extant --no-default-features --locked -- -D warnings
+	$(CARGO) clippy -p extant-nbd --no-default-features --locked -- -D warnings
 	scripts/check-words
 	scripts/check-links
 
@@ -224,6 +229,14 @@ bench-layout: setup-test
 # A qcow2 image beside a raw one; 2.2 GB on /dev/shm, 2 minutes.
 bench-disk-images: setup-build
 	$(CARGO) run --release --locked -p extant-bench -- disk-images
+
+# Servers of network block devices that are killed 200 times under writers, 1,000 seeds of servers and 4,000 of clients that send anything,
+# and git and sqlite3 on a mount over the network; needs root and /dev/fuse; 3 minutes.
+test-nbd: setup-test build
+	@scripts/setup sqlite3:sqlite3
+	EXTANT_NBD_KILLS=200 EXTANT_NBD_SEEDS=1000 $(CARGO) test --locked -p extant-nbd -- --nocapture
+	EXTANT_NBD_KILLS=100 $(CARGO) test --locked -p extant-cli --test mount network:: -- --nocapture --include-ignored
+	$(CARGO) test --locked -p extant-cli --test command network:: -- --nocapture
 
 # Which cache lines two threads share that work in two directories, by traces of their memory; fails if one passes
 # to and fro in more than one of 64 operations.
@@ -309,6 +322,7 @@ install: setup-build
 
 # Static binaries for x86-64 and arm64, with musl, which rustup adds: target/static/TARGET/release/extant.
 static: setup-build
+	@scripts/setup aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu
 	rustup target add $(STATIC_TARGETS)
 	for target in $(STATIC_TARGETS); do $(STATIC) $$target || exit 1; done
 

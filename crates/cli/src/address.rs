@@ -100,6 +100,14 @@ mod tests {
         assert_eq!(parse("a.img:/etc:/x"), disk("a.img", "/etc:/x"));
         assert_eq!(parse("a.img:/"), disk("a.img", "/"));
         assert_eq!(parse("nbd://host/x"), Address::Local("nbd://host/x".into()));
+        assert_eq!(parse("nbd://host:10809/x"), Address::Local("nbd://host:10809/x".into()));
+        assert_eq!(parse("nbd://host/x:/etc/passwd"), disk("nbd://host/x", "/etc/passwd"));
+        assert_eq!(parse("nbd://host:10809/x:/etc"), disk("nbd://host:10809/x", "/etc"));
+        assert_eq!(parse("nbds://[::1]:10809/:/"), disk("nbds://[::1]:10809/", "/"));
+        assert_eq!(
+            parse("nbd+unix:///x?socket=/run/no-such/s:/etc"),
+            disk("nbd+unix:///x?socket=/run/no-such/s", "/etc")
+        );
         assert_eq!(parse(":/x"), Address::Local(":/x".into()));
         assert_eq!(parse("no-such-file"), Address::Local("no-such-file".into()));
     }

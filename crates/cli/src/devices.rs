@@ -4,6 +4,8 @@
 //! byte by byte, an image of another format, or a packed disk. `-` and `/dev/stdin` are a disk on standard
 //! input.
 
+mod nbd;
+
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -38,6 +40,8 @@ pub enum OpenImage {
     Raw(Box<FileDevice>),
     /// A device that lies in files of other formats, or that was unpacked.
     Container(Container),
+    /// A device at a server.
+    Network(Arc<dyn BlockDevice>),
 }
 
 /// A device in files of other formats.
@@ -62,6 +66,9 @@ impl OpenImage {
         open_file: impl FnOnce(DeviceAccess) -> Result<FileDevice, Failure>,
     ) -> Result<Self, Failure> {
         match scheme(image) {
+            Some("nbd" | "nbds" | "nbd+unix" | "nbds+unix") => {
+                Ok(Self::Network(Arc::new(nbd::open(image, access)?)))
+            }
             Some(unknown) => {
                 let message = format!("images of the scheme {unknown}:// cannot be opened");
                 Err(Failure::new("unsupported", image.display().to_string(), message))
@@ -147,6 +154,7 @@ impl OpenImage {
                 (file.clone(), Some(file))
             }
             Self::Container(container) => (container.device, None),
+            Self::Network(device) => (device, None),
         }
     }
 
@@ -154,7 +162,7 @@ impl OpenImage {
     pub fn into_file(self, image: &Path, what: &str) -> Result<FileDevice, Failure> {
         match self {
             Self::Raw(file) => Ok(*file),
-            Self::Container(_) => {
+            Self::Container(_) | Self::Network(_) => {
                 let message = format!("{what} takes raw image files and block devices only");
                 Err(Failure::new("unsupported", image.display().to_string(), message))
             }

@@ -66,7 +66,7 @@ struct Form {
 impl Form {
     fn of(image: &OpenImage) -> Self {
         match image {
-            OpenImage::Raw(_) => Self { packing: None, layers: Vec::new() },
+            OpenImage::Raw(_) | OpenImage::Network(_) => Self { packing: None, layers: Vec::new() },
             OpenImage::Container(container) => {
                 Self { packing: container.packing, layers: container.layers.clone() }
             }

@@ -25,6 +25,7 @@ mod quota;
 mod replay;
 mod resize;
 mod rm;
+mod serve;
 mod stat;
 mod sync;
 mod top;
@@ -48,10 +49,10 @@ pub type Outcome = Result<u8, Failure>;
 
 /// Reads and writes ext4 disks and images without mounting them, as root or not.
 ///
-/// IMAGE is an image file or a block device; IMAGE:/PATH is a place on it. An argument that exists on the host is of
-/// the host. Images may be raw or of qcow2, and are also read in VHDX, VHD, VMDK and Android's sparse format, packed by
-/// gzip, zstd, xz or bzip2, and on standard input (`-`, or `/dev/stdin:/PATH`). On a disk with partitions each verb but
-/// mkfs finds the only ext4 file system by itself, and says so.
+/// IMAGE is an image file, a block device or the URI of a disk over the network (`nbd://HOST/EXPORT`); IMAGE:/PATH is a
+/// place on it. An argument that exists on the host is of the host. Images may be raw or of qcow2, and are also read in
+/// VHDX, VHD, VMDK and Android's sparse format, packed by gzip, zstd, xz or bzip2, and on standard input (`-`, or
+/// `/dev/stdin:/PATH`). On a disk with partitions each verb but mkfs finds the only ext4 file system by itself, and says so.
 #[derive(Parser)]
 #[command(name = "extant", version = env!("EXTANT_VERSION"), max_term_width = 100, arg_required_else_help = true, after_help = AFTER_HELP)]
 struct Command {
@@ -103,6 +104,7 @@ enum Verb {
     Tune(Box<tune::Tune>),
     Trim(trim::Trim),
     Quota(quota::Quota),
+    Serve(serve::Serve),
     Bench(exec_sibling::Bench),
     Lab(exec_sibling::Lab),
     Completions(completions::Completions),
@@ -193,6 +195,7 @@ impl Verb {
             Self::Tune(verb) => verb.run(),
             Self::Trim(verb) => verb.run(),
             Self::Quota(verb) => verb.run(),
+            Self::Serve(verb) => verb.run(),
             Self::Bench(verb) => verb.run(),
             Self::Lab(verb) => verb.run(),
             Self::Completions(verb) => verb.run(),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::Outcome;
-use crate::devices::absolute;
+use crate::devices::{absolute, scheme};
 use crate::disks::ImageLocation;
 use crate::failure::Failure;
 use crate::mounts;
@@ -24,8 +24,8 @@ pub use serve::Serving;
 #[derive(Args)]
 #[command(after_help = "Options of -o: ro, rw, suid, dev, noexec, allow_other, noallow_other, idmap, \
     fakeroot, nofakeroot, noatime, relatime, strictatime, nodiratime, nocontrol, norecovery, discard, nodiscard, \
-    errors=remount-ro, page_cache=BYTES (memory for written data that waits for the disk; 256M on block devices, \
-    else 0), offset=BYTES, partition=N, volume=VG/LV. Those of \
+    errors=remount-ro, page_cache=BYTES (memory for written data that waits for the disk; 256M on block devices \
+    and disks over the network, else 0), offset=BYTES, partition=N, volume=VG/LV. Those of \
     fstab and of the kernel's ext4 are accepted where what is done is at least as strong, and refused by name otherwise.\n\n\
     As root, others may use the mount too (noallow_other keeps it for root); nosuid and nodev hold unless suid or \
     dev is asked for. As an ordinary user, a disk whose root directory is root's appears as the user's own, and new \
@@ -80,8 +80,10 @@ impl Mount {
 
 /// Mounts a block device at a further place, if the kernel holds it for a server of ours that serves the whole of it: false if not.
 fn mount_again(image: &Path, dir: &Path, options: &Options) -> Result<bool, Failure> {
-    let is_whole = options.location().is_whole();
-    let Some(mounted) = mounts::claiming(image)?.filter(|_| is_whole) else { return Ok(false) };
+    if !options.location().is_whole() || scheme(image).is_some() {
+        return Ok(false);
+    }
+    let Some(mounted) = mounts::claiming(image)? else { return Ok(false) };
     match options.of_mount(image).mount_again(dir) {
         Ok(()) if mounts::is_stale(dir) => {
             mounts::unmount(dir, true).map_err(|error| Failure::host(dir, &error))?;

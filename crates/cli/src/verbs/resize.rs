@@ -177,13 +177,13 @@ impl Resize {
             self.grow_partition(&file, wanted)?;
             return self.location.locate(&self.image, Arc::new(file));
         }
-        let is_raw = matches!(image, OpenImage::Raw(_));
+        let is_container = matches!(image, OpenImage::Container(_));
         let device = image.into_device();
         if let Some(bytes) = wanted.filter(|_| self.location.reaches_the_end()) {
             let end = self.location.offset.unwrap_or(0).saturating_add(bytes);
             match device.grow(end) {
                 // Then the file system finds no room.
-                Err(error) if error.kind() == ErrorKind::Unsupported && is_raw => {}
+                Err(error) if error.kind() == ErrorKind::Unsupported && !is_container => {}
                 Err(error) if error.kind() == ErrorKind::Unsupported => {
                     let message =
                         "the disk in it cannot be made longer here; `qemu-img resize IMAGE SIZE` does";

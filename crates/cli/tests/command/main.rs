@@ -22,6 +22,7 @@ mod journal;
 mod labels;
 mod memory;
 mod mkfs;
+mod network;
 mod ordinary_user;
 mod ownership;
 mod partitions;

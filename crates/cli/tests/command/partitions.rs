@@ -10,8 +10,8 @@ use super::reference::verbs;
 const WHOLE: &str = "whole.img";
 const MIB: usize = 1 << 20;
 
-/// Verbs without an image.
-const WITHOUT_IMAGE: [&str; 5] = ["umount", "sync", "top", "completions", "manuals"];
+/// Verbs without an image, or that serve all of it.
+const WITHOUT_IMAGE: [&str; 6] = ["umount", "sync", "top", "completions", "manuals", "serve"];
 
 /// A call of each verb with an image, and what is run first; `WHERE` is where the options of a place are.
 const READING: [&str; 14] = [

@@ -14,6 +14,7 @@ mod mapped;
 mod million;
 mod mounting;
 mod names;
+mod network;
 mod privileges;
 mod quotas;
 mod ranges;

@@ -48,6 +48,7 @@ impl Resize {
             self.check_partition(&file)?;
             image = OpenImage::Raw(Box::new(file));
         }
+        let is_container = matches!(image, OpenImage::Container(_));
         let (device, mut file) = image.share();
         let device = self.location.locate(&self.image, device)?;
         let shrunk = mount.shrink_device(&device, to, &mut report).map_err(|error| refused(&error))?;
@@ -61,7 +62,7 @@ impl Resize {
             }
         }
         drop(display);
-        if file.is_none() && self.location.is_whole() {
+        if is_container && self.location.is_whole() {
             let image = self.image.display();
             output::note(&format!(
                 "{image}: the disk in it stays as long as it was; `qemu-img resize --shrink` cuts it off"
