@@ -19,7 +19,7 @@ TEST_TOOLS := $(BUILD_TOOLS) c++:g++ pkg-config:pkgconf mke2fs:e2fsprogs setfatt
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-package install-capi test-capi test-python test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-online-growth test-contexts fuzz mutations fuzz-structures test-exchange test-disk-images test-nbd test-layers test-labels test-images test-boot soak test-guide-lab lint demo install install-names static test-static deb dist test-newcomer test-drop-in bench bench-layout bench-disk-images ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
+.PHONY: all build test test-package install-capi test-capi test-python test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-online-growth test-contexts fuzz mutations fuzz-structures test-exchange test-disk-images test-nbd test-layers test-labels test-images test-boot soak test-guide-lab lint demo install install-names static test-static deb dist test-newcomer test-drop-in bench bench-layout bench-disk-images bench-nbd ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -229,6 +229,12 @@ bench-layout: setup-test
 # A qcow2 image beside a raw one; 2.2 GB on /dev/shm, 2 minutes.
 bench-disk-images: setup-build
 	$(CARGO) run --release --locked -p extant-bench -- disk-images
+
+# Random requests to network block devices beside fio's engine, with nbdkit, qemu-nbd and extant as servers; 1 GiB on /dev/shm, 8 minutes.
+bench-nbd: setup-test build
+	@scripts/setup fio:fio jq:jq
+	$(CARGO) build --release --locked -p extant-bench
+	scripts/bench-nbd target/release/extant target/release/extant-bench
 
 # Servers of network block devices that are killed 200 times under writers, 1,000 seeds of servers and 4,000 of clients that send anything,
 # and git and sqlite3 on a mount over the network; needs root and /dev/fuse; 3 minutes.

@@ -17,6 +17,7 @@ mod load;
 mod mdtest;
 mod mount;
 mod mounted;
+mod nbd;
 mod page_contexts;
 mod pages;
 mod policies;
@@ -90,6 +91,8 @@ enum What {
         #[arg(long, default_value = "/dev/shm")]
         dir: PathBuf,
     },
+    /// Random requests to an export of a server of network block devices, which loses its content.
+    Nbd(nbd::Arguments),
     /// Small files and small writes with and without a page cache.
     Pages {
         /// Rounds of each side.
@@ -308,6 +311,7 @@ enum What {
 fn main() -> ExitCode {
     let done = match Arguments::parse().what {
         What::Run(arguments) => run::compare(&arguments),
+        What::Nbd(arguments) => nbd::measure(&arguments),
         What::Ladder { linear, rounds, milliseconds, dir, json } => {
             ladder::climb(linear, rounds.max(1), Duration::from_millis(milliseconds), &dir, json)
         }
