@@ -146,7 +146,8 @@ impl Files {
         let len = len.min(u32::from(MAX_UNWRITTEN_LEN));
         let end = (u64::from(logical.0) + u64::from(len)) * self.block_bytes();
         // The caller of `fallocate` says how much is wanted.
-        let wanted = Wanted { logical, len, end, grows: false, may_use: writer_may_use(privileged) };
+        let wanted =
+            Wanted { logical, len, end, grows: false, near: None, may_use: writer_may_use(privileged) };
         let allocated = self.allocate_file_blocks(inode, &raw, &hole, wanted, None)?;
         let Allocated { blocks, for_map, quota } = allocated;
         // Or the update would copy the fields.

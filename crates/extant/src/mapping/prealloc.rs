@@ -29,6 +29,8 @@ pub(crate) struct Wanted {
     pub(crate) end: u64,
     /// Whether the file may grow in the same way.
     pub(crate) grows: bool,
+    /// Where they would follow blocks before them that the map does not have yet.
+    pub(crate) near: Option<FsBlock>,
     pub(crate) may_use: MayUse,
 }
 
@@ -116,7 +118,7 @@ impl BlockMap {
         wanted: Wanted,
         mut kept: Option<&mut Reservation<'v>>,
     ) -> Result<ClusterRun> {
-        let Wanted { logical, len, end, grows, may_use } = wanted;
+        let Wanted { logical, len, end, grows, near, may_use } = wanted;
         let countable = self.countable_clusters(raw).saturating_sub(u64::from(hole.growth()));
         if countable == 0 {
             return Err(Error::FileTooLarge);
@@ -131,7 +133,7 @@ impl BlockMap {
             end,
             size: raw.size(),
             grows,
-            goal: hole.goal(logical).map(|goal| self.geometry.cluster_of(goal)),
+            goal: near.or_else(|| hole.goal(logical)).map(|goal| self.geometry.cluster_of(goal)),
         };
         let hole_len = |window| self.hole_clusters(inode, raw, logical, window);
         let preallocations = inode.preallocations();

@@ -118,6 +118,7 @@ impl PageCache {
             len: self.block_count(within, buf.len()).min(u32::from(MAX_LEN)),
             end: at + buf.len() as u64,
             grows: privileged.is_some(),
+            near: None,
             may_use: writer_may_use(privileged.unwrap_or(true)),
         };
         let mut placed = self.place(inode, &raw, wanted)?;

@@ -43,6 +43,13 @@ pub(super) struct WritebackExtent<'v> {
     placed: Placed<'v>,
 }
 
+impl WritebackExtent<'_> {
+    /// Where a later block of the file would be if it lay as far behind these on the disk as in the file, as the map's goals are.
+    fn place_of(&self, block: u32) -> Option<FsBlock> {
+        Some(FsBlock(self.placed.start.0.checked_add(u64::from(block.checked_sub(self.run.block)?))?))
+    }
+}
+
 /// Blocks of a run that reached the device, counted from its start, in ascending order; and the first error.
 #[derive(Default)]
 pub(super) struct Written {
@@ -146,7 +153,9 @@ impl PageCache {
         'runs: for run in dirty_runs(inode, blocks, len_max, has_clusters) {
             let mut left = run;
             while left.len > 0 {
-                let mut placed = match self.place_run(inode, left, lost_tail) {
+                let near = batch.last().and_then(|last: &WritebackExtent<'_>| last.place_of(left.block));
+                let near = near.filter(|block| self.geometry.is_valid_block_run(*block, 1));
+                let mut placed = match self.place_run(inode, left, near, lost_tail) {
                     Ok(placed) => placed,
                     Err(lost) if batch.is_empty() => return Err(lost),
                     // It may have one once these are named.
@@ -187,13 +196,14 @@ impl PageCache {
         &self,
         inode: &Arc<Inode>,
         run: DirtyRun,
+        near: Option<FsBlock>,
         lost_tail: bool,
     ) -> Result<Placed<'_>, (DirtyRun, Error)> {
         if lost_tail && self.grows(inode, self.run_end(inode, run)) {
             return Err((run, self.lost(inode)));
         }
         let placed =
-            if run.is_delayed { self.place_delayed(inode, run) } else { self.place_mapped(inode, run) };
+            if run.is_delayed { self.place_delayed(inode, run, near) } else { self.place_mapped(inode, run) };
         placed.map_err(|error| (DirtyRun { len: self.unplaced_len(inode, run), ..run }, error))
     }
 
@@ -206,13 +216,14 @@ impl PageCache {
         }
     }
 
-    fn place_delayed(&self, inode: &Arc<Inode>, run: DirtyRun) -> Result<Placed<'_>> {
+    fn place_delayed(&self, inode: &Arc<Inode>, run: DirtyRun, near: Option<FsBlock>) -> Result<Placed<'_>> {
         let wanted = Wanted {
             logical: LogicalBlock(run.block),
             len: run.len,
             end: inode.state().size(),
             // A file that is closed is not expected to grow.
             grows: inode.user_count() > 0,
+            near,
             // The write was accepted.
             may_use: MayUse::Reserved,
         };
