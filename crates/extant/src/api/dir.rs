@@ -2,7 +2,6 @@
 
 use std::ops::Deref;
 
-use extant_block::BlockDevice;
 use extant_ondisk::{FileType, InodeNumber};
 use extant_rt::share_work;
 
@@ -43,8 +42,6 @@ pub enum ReadAhead {
 /// Directories whose names are read ahead at most, and inodes of each of them.
 const DIRECTORIES_AHEAD_MAX: usize = 1024;
 const INODES_AHEAD_MAX: usize = 10_000;
-/// Requests in flight at once.
-const REQUESTS_IN_FLIGHT: usize = 16;
 
 impl Deref for Dir {
     type Target = File;
@@ -180,13 +177,14 @@ impl Dir {
     /// [latency](extant_block::BlockDevice::has_latency); else it does nothing. What cannot be read is found when it is needed.
     pub fn read_ahead(&self, entries: &[Dirent], what: ReadAhead) {
         let volume = self.fs().volume();
-        if !volume.device.has_latency() {
+        let requests = volume.requests_in_flight();
+        if requests == 1 {
             return;
         }
         let is_directory = |entry: &&Dirent| entry.file_type == Some(FileType::Directory);
         let read_inodes = |numbers: Vec<InodeNumber>| {
             let chunks = volume.one_of_each_chunk(numbers);
-            share_work(REQUESTS_IN_FLIGHT, chunks.into_iter(), |number| volume.read_ahead_inode(number));
+            share_work(requests, chunks.into_iter(), |number| volume.read_ahead_inode(number));
         };
         let directories: Vec<_> = entries.iter().filter(is_directory).map(|entry| entry.inode).collect();
         read_inodes(match what {
@@ -204,8 +202,7 @@ impl Dir {
             }
             numbers
         };
-        let below =
-            share_work(REQUESTS_IN_FLIGHT, directories.into_iter().take(DIRECTORIES_AHEAD_MAX), names);
+        let below = share_work(requests, directories.into_iter().take(DIRECTORIES_AHEAD_MAX), names);
         if what == ReadAhead::Inodes {
             read_inodes(below.into_iter().flatten().collect());
         }

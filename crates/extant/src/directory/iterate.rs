@@ -65,9 +65,8 @@ impl Batch {
 /// Names to be looked for at a time where an order has to be made by going through all of them.
 const SCANNED_COUNT: usize = 1024;
 
-/// Blocks of a directory that are read ahead at most, and how many at once.
+/// Blocks of a directory that are read ahead at most.
 const AHEAD_MAX: usize = 512;
-const REQUESTS_IN_FLIGHT: usize = 16;
 
 /// The cookies of `.` and `..`. Names come behind them.
 const DOT: u64 = 0;
@@ -137,7 +136,7 @@ impl Directories {
         };
         let absent: Vec<_> = leaves.into_iter().take(AHEAD_MAX).filter(is_absent).collect();
         let kind = BufferKind::Directory(dir.owner());
-        share_work(REQUESTS_IN_FLIGHT, absent.into_iter(), |leaf| {
+        share_work(self.requests_in_flight(), absent.into_iter(), |leaf| {
             drop(self.directory_buffer(dir, leaf, kind));
         });
     }

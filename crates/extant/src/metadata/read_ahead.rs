@@ -2,7 +2,7 @@
 //!
 //! Source: `__ext4_get_inode_loc` and `inode_readahead_blks` of Linux.
 
-use extant_ondisk::{FsBlock, InodeNumber, Run};
+use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, Run};
 use extant_rt::Arc;
 
 use crate::error::Result;
@@ -12,15 +12,29 @@ use crate::metadata::SbInfo;
 /// Blocks of an inode table that are read at once, as many as Linux reads by default.
 const TABLE_BLOCKS: u32 = 32;
 
+/// Requests in flight at once, where they take time. A thread waits for each.
+const REQUESTS_IN_FLIGHT: usize = 16;
+
 impl SbInfo {
+    /// Requests that it pays to have in flight at once.
+    pub(crate) fn requests_in_flight(&self) -> usize {
+        if self.device.has_latency() { REQUESTS_IN_FLIGHT } else { 1 }
+    }
+
+    /// The place of an inode's block among those of the tables that are read at once: the group, and the number in its table.
+    fn chunk_of(&self, number: InodeNumber) -> Option<(GroupNumber, u32)> {
+        let (group, index) = self.geometry.inode_location(number)?;
+        Some((group, index / self.geometry.inodes_per_block() / TABLE_BLOCKS))
+    }
+
     /// The blocks of the table that are read with that of an inode, of a valid number: as many as lie together at a multiple of their count.
     ///
     /// # Errors
     /// `Corrupt` if the group has no table.
     fn table_chunk(&self, number: InodeNumber) -> Result<Option<Run>> {
-        let Some((group, index)) = self.geometry.inode_location(number) else { return Ok(None) };
+        let Some((group, chunk)) = self.chunk_of(number) else { return Ok(None) };
         let table = self.allocator.inode_table(group)?;
-        let first = index / self.geometry.inodes_per_block() / TABLE_BLOCKS * TABLE_BLOCKS;
+        let first = chunk * TABLE_BLOCKS;
         let len = self.geometry.inode_table_blocks_per_group.saturating_sub(first).min(TABLE_BLOCKS);
         Ok(Some(Run { start: FsBlock(table.0 + u64::from(first)), len }))
     }
@@ -60,11 +74,7 @@ impl SbInfo {
     /// One inode of each set of those that [`SbInfo::read_ahead_inode`] reads together.
     pub(crate) fn one_of_each_chunk(&self, mut numbers: Vec<InodeNumber>) -> Vec<InodeNumber> {
         numbers.sort_unstable();
-        let chunk = |number: &mut InodeNumber| {
-            let (group, index) = self.geometry.inode_location(*number)?;
-            Some((group, index / self.geometry.inodes_per_block() / TABLE_BLOCKS))
-        };
-        numbers.dedup_by_key(chunk);
+        numbers.dedup_by_key(|number| self.chunk_of(*number));
         numbers
     }
 }

@@ -23,8 +23,8 @@ const WINDOW_BYTES_MAX: u64 = 256 << 10;
 const WINDOW_BYTES_MAX_LATENCY: u64 = 8 << 20;
 /// A window takes at most this part of the cache.
 const WINDOW_SHARE: u64 = 8;
-/// Requests of a window in flight. A thread waits for each.
-const REQUESTS_IN_FLIGHT: usize = 16;
+/// Bytes that are read into memory at once, if no window is larger.
+const READ_BYTES_MAX: u64 = 1 << 20;
 
 impl PageCache {
     /// A read of blocks that are all in memory: how many bytes, or None. It needs no lock but that of the pages, because they are dropped
@@ -110,7 +110,8 @@ impl PageCache {
             self.read_data(start, within, &mut buf[..bytes], location)?;
             return Ok(bytes);
         }
-        let blocks = logical.0..logical.0 + len.min(self.blocks_of(WINDOW_BYTES_MAX_LATENCY) as u32).max(1);
+        let len_max = self.blocks_of(self.window_bytes_max(pages).max(READ_BYTES_MAX)) as u32;
+        let blocks = logical.0..logical.0 + len.min(len_max).max(1);
         let folios = self.read_folios(pages, inode, blocks, (start, size))?;
         let (mut done, mut skipped) = (0, within as usize);
         for (_, folio) in &folios {
@@ -184,8 +185,7 @@ impl PageCache {
             let mut folio = pages.buffers.to_fill(bytes_of(len));
             read(first, &mut folio).map(|()| (first, folio))
         };
-        let requests = if self.device.has_latency() { REQUESTS_IN_FLIGHT } else { 1 };
-        let mut folios = share_work(requests, places.into_iter(), read_folio).into_iter();
+        let mut folios = share_work(self.requests_in_flight(), places.into_iter(), read_folio).into_iter();
         let first = folios.next().transpose()?;
         Ok(first.into_iter().chain(folios.map_while(Result::ok)).collect())
     }

@@ -25,8 +25,6 @@ use crate::page_cache::PageCache;
 /// Runs that are looked up in one hold of `MAPPING`, for which writers of the file wait.
 pub(crate) const BATCH_RUNS_MAX: usize = 256;
 
-/// Requests in flight at most. A thread waits for each.
-const REQUESTS_IN_FLIGHT: usize = 16;
 /// Requests that pay for a thread: it costs as much as one of a fast device.
 const REQUESTS_PER_THREAD: usize = 4;
 
@@ -255,8 +253,7 @@ impl PageCache {
 
     /// Writes a batch, and waits.
     pub(super) fn write_batch(&self, inode: &Arc<Inode>, batch: &[WritebackExtent<'_>]) -> Vec<Written> {
-        let requests = if self.device.has_latency() { REQUESTS_IN_FLIGHT } else { 1 };
-        let threads = requests.min(batch.len() / REQUESTS_PER_THREAD);
+        let threads = self.requests_in_flight().min(batch.len() / REQUESTS_PER_THREAD);
         share_work(threads, batch.iter(), |extent| self.write_out(inode, extent))
     }
 
