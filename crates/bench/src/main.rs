@@ -22,6 +22,7 @@ mod page_contexts;
 mod pages;
 mod policies;
 mod preallocations;
+mod read_ahead;
 mod report;
 mod run;
 mod scale;
@@ -103,6 +104,21 @@ enum What {
         latency_us: u64,
         /// Where the images are made.
         #[arg(long, default_value = "/dev/shm")]
+        dir: PathBuf,
+    },
+    /// A file that is read in order and not in memory, beside its device.
+    ReadAhead {
+        /// Rounds of each side.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// MiB of the file.
+        #[arg(long, default_value_t = 512)]
+        mib: u64,
+        /// Devices of crates/block/models, whose latencies and rates are slept for; without one an image past the host's cache.
+        #[arg(long, value_delimiter = ',')]
+        device: Vec<String>,
+        /// Where the image is made.
+        #[arg(long, default_value = "/var/tmp")]
         dir: PathBuf,
     },
     /// The page cache with one writeback context beside all that there can be, four threads.
@@ -325,6 +341,9 @@ fn main() -> ExitCode {
             preallocations::compare(rounds.max(1), count.max(1), &dir)
         }
         What::Pages { rounds, latency_us, dir } => pages::compare(rounds.max(1), latency_us, &dir),
+        What::ReadAhead { rounds, mib, device, dir } => {
+            read_ahead::compare(rounds.max(1), mib.max(8), &device, &dir)
+        }
         What::PageContexts { rounds, device, dir } => page_contexts::compare(rounds.max(1), &device, &dir),
         What::LargeFiles { rounds, dir } => large_files::compare(rounds.max(1), &dir),
         What::DiskImages { rounds, dir } => disk_images::compare(rounds.max(1), &dir),

@@ -102,6 +102,8 @@ classes! {
     CONTEXT = 107;
     /// One per file system: the handles of the contexts' threads.
     THREADS = 108;
+    /// One per file system: what of files is being read ahead.
+    READ_AHEAD = 109;
     /// The journal's state.
     JOURNAL = 110;
     /// One per disk image of a format, keyed by its place in the chain of backing files: its tables. Held over its I/O.

@@ -30,6 +30,7 @@ impl Files {
             let _content = inode.content.read();
             return self.read_content(inode, offset, buf);
         };
+        self.read_ahead(pages, inode, offset, buf.len());
         let _content = inode.lock_for_reading();
         let size = inode.state().size();
         let bytes = size.saturating_sub(offset).min(buf.len() as u64) as usize;

@@ -2,6 +2,8 @@
 //!
 //! Leaves out: reading, writing and writeback ([`crate::page_cache`]).
 
+use std::ops::Range;
+
 use extant_ondisk::Timestamp;
 use extant_rt::Arc;
 
@@ -70,12 +72,14 @@ impl Drop for InodePages {
     }
 }
 
-/// Where the last read that missed ended, and how much to read at least if the next one that misses goes on there.
+/// What of a file is read into memory ahead of those who read it in order (kernel `struct file_ra_state`).
 #[derive(Debug, Default)]
 pub(crate) struct ReadAhead {
-    /// The block behind what was read.
+    /// The block behind the last read that missed.
     next: u32,
     window_bytes: u64,
+    /// What threads were asked for last. A read that reaches its first block asks for more.
+    asked: Range<u32>,
 }
 
 impl ReadAhead {
@@ -91,5 +95,82 @@ impl ReadAhead {
     /// Notes that blocks up to `next` were read.
     pub(crate) fn read_to(&mut self, next: u32) {
         self.next = next;
+    }
+
+    /// Whether a read of blocks asks for more ([`ReadAhead::ask`]), though all of them may be in memory.
+    pub(crate) fn is_reached(&self, blocks: &Range<u32>) -> bool {
+        !self.asked.is_empty() && blocks.contains(&self.asked.start)
+    }
+
+    /// Blocks for threads to read, for a read that misses or reaches those last asked for: a window of at most `window_max` bytes if it goes on
+    /// where one ended, in a file of `end` blocks, and if it is large, its own.
+    pub(crate) fn ask(
+        &mut self,
+        blocks: &Range<u32>,
+        is_large: bool,
+        (block_bits, window_max): (u32, u64),
+        end: u32,
+    ) -> Range<u32> {
+        let goes_on = blocks.start == 0 || blocks.start == self.next;
+        self.next = blocks.end;
+        if !goes_on && !self.is_reached(blocks) {
+            return if is_large { blocks.clone() } else { 0..0 };
+        }
+        let window = |bytes: u64| u32::try_from(bytes >> block_bits).unwrap_or(u32::MAX);
+        let near = self.asked.start.saturating_sub(window(self.window_bytes))..=self.asked.end;
+        if !near.contains(&blocks.start) {
+            (self.window_bytes, self.asked) = (0, blocks.start..blocks.start);
+        } else if blocks.end <= self.asked.start {
+            return 0..0;
+        }
+        let faster = if self.window_bytes < window_max / 16 { 4 } else { 2 };
+        self.window_bytes =
+            (faster * self.window_bytes).clamp(WINDOW_BYTES_MIN, window_max.max(WINDOW_BYTES_MIN));
+        let before = self.asked.end;
+        let start = before.max(blocks.end).min(end);
+        self.asked = start..start.saturating_add(window(self.window_bytes)).min(end);
+        if is_large { before..self.asked.end } else { self.asked.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW_MAX: u64 = 8 << 20;
+    const END: u32 = 100_000;
+
+    /// The blocks that a read of `len` blocks, not in memory, has threads read.
+    fn ask(ahead: &mut ReadAhead, block: u32, len: u32) -> Range<u32> {
+        ahead.ask(&(block..block + len), len > 64, (12, WINDOW_MAX), END)
+    }
+
+    #[test]
+    fn a_window_grows_while_reads_go_on() {
+        let mut ahead = ReadAhead::default();
+        assert_eq!(ask(&mut ahead, 0, 1), 1..5);
+        let mut asked = vec![];
+        for block in 1..END {
+            if ahead.is_reached(&(block..block + 1)) {
+                asked.push(ask(&mut ahead, block, 1));
+            }
+        }
+        assert_eq!(asked[..4], [5..21, 21..85, 85..341, 341..853]);
+        assert!(asked.windows(2).all(|two| two[0].end == two[1].start), "without a gap");
+        assert_eq!(asked.last().map(|last| last.end), Some(END));
+        assert!(asked.iter().all(|range| range.len() as u64 * 4096 <= WINDOW_MAX));
+        assert_eq!(asked[asked.len() / 2].len() as u64 * 4096, WINDOW_MAX);
+    }
+
+    #[test]
+    fn reads_elsewhere_ask_for_nothing_but_what_is_large() {
+        let mut ahead = ReadAhead::default();
+        assert_eq!(ask(&mut ahead, 500, 1), 0..0);
+        assert_eq!(ask(&mut ahead, 300, 1), 0..0);
+        assert_eq!(ask(&mut ahead, 2000, 256), 2000..2256);
+        assert_eq!(ask(&mut ahead, 2256, 256), 2256..2516, "its own and a window");
+        assert_eq!(ask(&mut ahead, 2512, 256), 2516..2784, "what is not asked for yet, and a window");
+        assert_eq!(ask(&mut ahead, 700, 1), 0..0);
+        assert_eq!(ask(&mut ahead, 701, 1), 702..706, "a new row");
     }
 }

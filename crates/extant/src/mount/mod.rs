@@ -57,7 +57,7 @@ use crate::mount::load_journal::{Recovered, open_journal, recover};
 use crate::mount::mmp::MmpGuard;
 use crate::mount::options::ENTRY_BYTES;
 use crate::namespace::Namespace;
-use crate::page_cache::{PageCache, Pages, WritebackOwner, WritebackRanges};
+use crate::page_cache::{PageCache, PageCacheOwner, Pages, WritebackRanges};
 
 /// The findings of mounting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -164,7 +164,7 @@ impl Volume {
         let volume = Arc::new(Self::over(map, mmp_guard, options)?);
         let Some(journal) = &volume.journal else { return Ok((volume, None)) };
         let owner: Weak<Self> = Arc::downgrade(&volume);
-        volume.start_flushing(owner);
+        volume.start_threads(owner);
         if mounted.journal_errno != 0 {
             // The superblock has it now, so that the journal may forget it.
             volume.handle_journal_abort("journal aborted");
@@ -344,12 +344,12 @@ impl Client for Volume {
     }
 }
 
-impl WritebackOwner for Volume {
+impl PageCacheOwner for Volume {
     fn page_cache(&self) -> &PageCache {
         self
     }
 
-    fn written_back(&self) {
+    fn worked_on_inode(&self) {
         self.evict_unlinked();
     }
 }

@@ -16,11 +16,21 @@ use crate::page_cache::flush::Scope;
 use crate::page_cache::writeback_ranges::WritebackRanges;
 
 /// What holds the page cache, while its threads do not.
-pub(crate) trait WritebackOwner: Send + Sync {
+pub(crate) trait PageCacheOwner: Send + Sync {
     fn page_cache(&self) -> &PageCache;
 
-    /// Called with no lock held when a part of an inode was written back: it may have lost its last user meanwhile.
-    fn written_back(&self);
+    /// Called with no lock held when a thread has worked on an inode: it may have lost its last user meanwhile.
+    fn worked_on_inode(&self);
+}
+
+/// The owner, once there is one. Threads hold it only while they work.
+#[derive(Clone, Default)]
+pub(super) struct Owner(Arc<OnceLock<Weak<dyn PageCacheOwner>>>);
+
+impl Owner {
+    pub(super) fn get(&self) -> Option<Arc<dyn PageCacheOwner>> {
+        self.0.get().and_then(Weak::upgrade)
+    }
 }
 
 /// The contexts and what they write to.
@@ -32,9 +42,9 @@ pub(super) struct Contexts {
     is_closed: AtomicBool,
 }
 
-/// The state of the contexts' threads. They hold the volume only while they write.
+/// The state of the contexts' threads.
 struct Target {
-    owner: OnceLock<Weak<dyn WritebackOwner>>,
+    owner: Owner,
     /// The first error since one was last reported.
     failed: Mutex<Option<Error>>,
 }
@@ -58,7 +68,7 @@ impl fmt::Debug for Target {
 impl Store<Inode> for Arc<Target> {
     fn write(&self, inode: &Arc<Inode>, bytes: u64, reason: Reason) -> Progress {
         let busy = Progress { written: 0, left: RemainingWork::Busy };
-        let Some(owner) = self.owner.get().and_then(Weak::upgrade) else { return busy };
+        let Some(owner) = self.owner.get() else { return busy };
         let cache = owner.page_cache();
         let Some(pages) = &cache.pages else { return busy };
         let held = match reason {
@@ -69,7 +79,7 @@ impl Store<Inode> for Arc<Target> {
         let (written, result) =
             cache.flush_some(pages, inode, &held, Scope { bytes_max: bytes, ..Scope::ALL });
         drop(held);
-        owner.written_back();
+        owner.worked_on_inode();
         let left = match result {
             Ok(()) if written >= bytes => RemainingWork::More,
             Ok(()) => RemainingWork::Clean,
@@ -82,7 +92,7 @@ impl Store<Inode> for Arc<Target> {
     }
 
     fn panicked(&self) {
-        if let Some(owner) = self.owner.get().and_then(Weak::upgrade) {
+        if let Some(owner) = self.owner.get() {
             owner.page_cache().abort_after_panic("a thread that writes files back panicked");
         }
     }
@@ -93,9 +103,14 @@ impl Contexts {
     ///
     /// # Errors
     /// `Io` if the host gives no threads.
-    pub fn new(dirty_bytes_max: u64, ranges: WritebackRanges, background: bool) -> Result<Self> {
+    pub fn new(
+        owner: Owner,
+        dirty_bytes_max: u64,
+        ranges: WritebackRanges,
+        background: bool,
+    ) -> Result<Self> {
         let failed = Mutex::with_key(LockClass::TABLES, 3, None);
-        let target = Arc::new(Target { owner: OnceLock::new(), failed });
+        let target = Arc::new(Target { owner, failed });
         let dispatch_threads = if background { ranges.threads_per_context() } else { 0 };
         let tuning = Tuning { dispatch_threads, ..Tuning::new(dirty_bytes_max) };
         let writeback = Writeback::new(target.clone(), ranges, tuning)
@@ -126,10 +141,10 @@ impl Contexts {
 }
 
 impl PageCache {
-    /// Lets the contexts write to this volume.
-    pub(crate) fn start_flushing(&self, owner: Weak<dyn WritebackOwner>) {
+    /// Lets threads work for this volume.
+    pub(crate) fn start_threads(&self, owner: Weak<dyn PageCacheOwner>) {
         if let Some(pages) = &self.pages {
-            let _ = pages.contexts.target.owner.set(owner);
+            let _ = pages.owner.0.set(owner);
         }
     }
 
@@ -144,7 +159,7 @@ impl PageCache {
         let Some(pages) = &self.pages else { return Ok(()) };
         let contexts = &pages.contexts;
         // A volume that is dropped is out of the contexts' reach.
-        let alive = contexts.target.owner.get().and_then(Weak::upgrade);
+        let alive = pages.owner.get();
         if alive.is_some() && contexts.writeback.has_threads() {
             contexts.writeback.write_all(Reason::Sync);
             return contexts.target.failed.lock().take().map_or(Ok(()), Err);
@@ -164,6 +179,7 @@ impl PageCache {
     pub(crate) fn finish_flushing(&self) -> Result<()> {
         let Some(pages) = &self.pages else { return Ok(()) };
         pages.contexts.is_closed.store(true, Ordering::SeqCst);
+        pages.read_ahead.stop();
         let flushed = self.flush_all();
         pages.contexts.writeback.stop();
         // Pages that the threads left unwritten when they ended.

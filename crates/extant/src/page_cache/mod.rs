@@ -37,6 +37,7 @@ mod contexts;
 mod flush;
 mod place;
 mod read;
+mod read_ahead;
 mod write;
 mod write_through;
 pub(crate) mod writeback_extents;
@@ -50,8 +51,9 @@ use extant_block::Buffers;
 use extant_ondisk::RawInode;
 use extant_rt::{Arc, LockClass, Mutex, Padded, Weak, shard_of};
 
-use self::contexts::Contexts;
-pub(crate) use self::contexts::WritebackOwner;
+pub(crate) use self::contexts::PageCacheOwner;
+use self::contexts::{Contexts, Owner};
+use self::read_ahead::ReadAheadThreads;
 pub(crate) use self::writeback_ranges::WritebackRanges;
 
 use extant_writeback::Writeback;
@@ -88,6 +90,8 @@ pub(crate) struct Pages {
     /// The memory for folios.
     memory: Arc<Budget>,
     buffers: Arc<Buffers>,
+    owner: Owner,
+    read_ahead: ReadAheadThreads,
     /// Its writeback, and how much is dirty.
     contexts: Contexts,
     /// Inodes with folios, by shards, in the order of the search for memory.
@@ -122,12 +126,15 @@ impl Pages {
         background: bool,
     ) -> Result<Self> {
         let queue = |_| Padded(Mutex::new(LockClass::CACHE, VecDeque::new()));
+        let owner = Owner::default();
         Ok(Self {
             memory: Arc::new(Budget::new(bytes)),
             buffers: Buffers::new(),
-            contexts: Contexts::new(bytes / 2, ranges, background)?,
+            contexts: Contexts::new(owner.clone(), bytes / 2, ranges, background)?,
             queues: (0..SHARDS).map(queue).collect(),
             keeps_clean,
+            read_ahead: ReadAheadThreads::new(owner.clone()),
+            owner,
         })
     }
 

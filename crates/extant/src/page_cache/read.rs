@@ -1,14 +1,14 @@
 //! Reading through the page cache.
 //!
-//! A read of blocks that are all in memory looks at nothing else. A read that misses where the last one that missed ended grows the
-//! read-ahead window, up to 256 KiB, or where the device takes time up to 8 MiB, which are then read by folios side by side; any other has
-//! none. Holes take no memory.
+//! A read of blocks that are all in memory looks at nothing else. Where the device takes no time, a read that misses where the last one that
+//! missed ended grows the read-ahead window, up to 256 KiB; any other has none. Where it does, other threads read ahead
+//! ([`read_ahead`](super::read_ahead)). Holes take no memory.
 
 use std::ops::Range;
 
 use extant_block::{BUFFER_BYTES, Buffer};
 use extant_ondisk::{FsBlock, LogicalBlock, Structure};
-use extant_rt::{Arc, share_work};
+use extant_rt::Arc;
 
 use super::Pages;
 use super::write::HIT_BYTES_MAX;
@@ -18,12 +18,9 @@ use crate::incore::inode::Inode;
 use crate::mapping::Mapping;
 use crate::page_cache::PageCache;
 
-/// The largest read-ahead window; where the device takes time, so much that waiting is a small part of it.
+/// The largest window of a read that reads ahead itself.
 const WINDOW_BYTES_MAX: u64 = 256 << 10;
-const WINDOW_BYTES_MAX_LATENCY: u64 = 8 << 20;
-/// A window takes at most this part of the cache.
-const WINDOW_SHARE: u64 = 8;
-/// Bytes that are read into memory at once, if no window is larger.
+/// Bytes that are read into memory at once.
 const READ_BYTES_MAX: u64 = 1 << 20;
 
 impl PageCache {
@@ -36,6 +33,10 @@ impl PageCache {
         let block_bits = self.geometry.block_size.ilog2();
         let block = u32::try_from(offset >> block_bits).ok().filter(|_| bytes <= HIT_BYTES_MAX)?;
         let within = (offset - (u64::from(block) << block_bits)) as usize;
+        let end = block.saturating_add(((within + bytes) >> block_bits) as u32 + 1);
+        if inode_pages.read_ahead.is_reached(&(block..end)) {
+            return None;
+        }
         folios.read(block, within, &mut buf[..bytes]).then_some(bytes)
     }
 
@@ -93,7 +94,10 @@ impl PageCache {
         let before_end = self.blocks_of(size).saturating_sub(u64::from(logical.0)).min(u64::from(u32::MAX));
         let gap = {
             let mut inode_pages = inode.pages().write();
-            let window = inode_pages.read_ahead.window(logical.0, self.window_bytes_max(pages));
+            let window = match self.device.has_latency() {
+                true => 0,
+                false => inode_pages.read_ahead.window(logical.0, WINDOW_BYTES_MAX),
+            };
             let len_max = wanted.max(self.blocks_of(window) as u32).min(before_end as u32).max(1);
             inode_pages.folios.as_ref().map_or(len_max, |folios| folios.gap(logical.0, len_max))
         };
@@ -102,7 +106,7 @@ impl PageCache {
         let Mapping::Data { start, unwritten: false, .. } = mapping else {
             let bytes = self.bytes_in(len, within, buf.len());
             buf[..bytes].fill(0);
-            inode.pages().write().read_ahead.read_to(logical.0.saturating_add(len));
+            self.note_read(inode, logical.0.saturating_add(len));
             return Ok(bytes);
         };
         if !pages.keeps_clean {
@@ -110,7 +114,7 @@ impl PageCache {
             self.read_data(start, within, &mut buf[..bytes], location)?;
             return Ok(bytes);
         }
-        let len_max = self.blocks_of(self.window_bytes_max(pages).max(READ_BYTES_MAX)) as u32;
+        let len_max = self.blocks_of(READ_BYTES_MAX) as u32;
         let blocks = logical.0..logical.0 + len.min(len_max).max(1);
         let folios = self.read_folios(pages, inode, blocks, (start, size))?;
         let (mut done, mut skipped) = (0, within as usize);
@@ -120,28 +124,36 @@ impl PageCache {
             buf[done..done + own.len()].copy_from_slice(own);
             (done, skipped) = (done + own.len(), skipped.saturating_sub(folio.len()));
         }
+        let end = folios
+            .last()
+            .map_or(logical.0, |(first, folio)| first + self.blocks_of(folio.len() as u64) as u32);
+        self.insert_folios(pages, inode, folios);
+        self.note_read(inode, end);
+        Ok(done)
+    }
+
+    /// Notes where a read that missed has ended, if reads are to read ahead themselves.
+    fn note_read(&self, inode: &Inode, end: u32) {
+        if !self.device.has_latency() {
+            inode.pages().write().read_ahead.read_to(end);
+        }
+    }
+
+    /// Keeps what was read from the disk.
+    ///
+    /// # Locks
+    /// `INODE` is held, and has been since before the reading.
+    pub(super) fn insert_folios(&self, pages: &Arc<Pages>, inode: &Arc<Inode>, folios: Vec<(u32, Buffer)>) {
         let mut inode_pages = inode.pages().write();
         let own = inode_pages.folios_of(inode, pages, self.geometry.block_size);
-        let mut end = logical.0;
         for (first, folio) in folios {
-            end = first + self.blocks_of(folio.len() as u64) as u32;
             // Others may have read some of it meanwhile.
             own.insert_clean(first, folio);
         }
-        inode_pages.read_ahead.read_to(end);
         inode_pages.account(pages, inode);
         drop(inode_pages);
         if pages.memory.is_exhausted() {
             pages.make_room(u64::from(inode.number.0));
-        }
-        Ok(done)
-    }
-
-    /// The largest read-ahead window.
-    fn window_bytes_max(&self, pages: &Pages) -> u64 {
-        match self.device.has_latency() {
-            true => (pages.memory.limit() / WINDOW_SHARE).clamp(WINDOW_BYTES_MAX, WINDOW_BYTES_MAX_LATENCY),
-            false => WINDOW_BYTES_MAX,
         }
     }
 
@@ -150,7 +162,7 @@ impl PageCache {
     ///
     /// # Errors
     /// Why the first one could not.
-    fn read_folios(
+    pub(super) fn read_folios(
         &self,
         pages: &Pages,
         inode: &Inode,
@@ -185,7 +197,7 @@ impl PageCache {
             let mut folio = pages.buffers.to_fill(bytes_of(len));
             read(first, &mut folio).map(|()| (first, folio))
         };
-        let mut folios = share_work(self.requests_in_flight(), places.into_iter(), read_folio).into_iter();
+        let mut folios = places.into_iter().map(read_folio);
         let first = folios.next().transpose()?;
         Ok(first.into_iter().chain(folios.map_while(Result::ok)).collect())
     }

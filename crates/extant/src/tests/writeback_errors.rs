@@ -31,7 +31,7 @@ fn disk() -> (Arc<MemoryDevice>, Device) {
 fn mount(device: &Device, background: bool) -> Arc<Volume> {
     let options = Options { background, page_cache_bytes: Some(64 << 20), ..Options::default() };
     let volume = Volume::mount(device.clone(), &options).unwrap().0;
-    volume.start_flushing(Arc::downgrade(&volume) as _);
+    volume.start_threads(Arc::downgrade(&volume) as _);
     volume
 }
 
@@ -332,7 +332,7 @@ fn no_fsync_acknowledges_what_was_lost() {
     let device = Arc::new(ContentFails { inner: memory.clone(), is_broken: AtomicBool::new(false) });
     let options = Options { page_cache_bytes: Some(64 << 20), ..Options::default() };
     let volume = Volume::mount(device.clone(), &options).unwrap().0;
-    volume.start_flushing(Arc::downgrade(&volume) as _);
+    volume.start_threads(Arc::downgrade(&volume) as _);
     let (done, failures) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

@@ -1,88 +1,30 @@
-//! How many requests of a file are in flight at once when it is written back and read in order, on devices that take time and on others.
+//! How many requests of a file are in flight at once when it is written back and read in order, on devices that take time and on
+//! others, and what becomes of files that are read ahead while they change.
 
-use std::io::{self, IoSlice};
+mod read_ahead;
+mod slow;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use extant::mkfs::Mkfs;
 use extant::{Dir, File, FileType, Filesystem, Mount, ReadAhead};
-use extant_block::{BlockDevice, MemoryDevice};
+use extant_block::MemoryDevice;
+
+use slow::Slow;
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
 /// Blocks of the file, with a gap behind each.
 const BLOCKS: u64 = 64;
-
-/// A device whose requests take a while.
-struct Slow {
-    memory: Arc<MemoryDevice>,
-    has_latency: bool,
-    in_flight: AtomicU64,
-    most_in_flight: AtomicU64,
-    requests: AtomicU64,
-}
-
-impl BlockDevice for Slow {
-    fn size(&self) -> u64 {
-        self.memory.size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.wait();
-        self.memory.read_at(offset, buf)
-    }
-
-    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        self.wait();
-        self.memory.write_vectored_at(offset, bufs)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        assert_eq!(self.in_flight.load(Ordering::SeqCst), 0, "a flush waits for the data");
-        Ok(())
-    }
-
-    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        self.memory.discard(offset, bytes)
-    }
-
-    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        self.memory.write_zeroes(offset, bytes)
-    }
-
-    fn has_latency(&self) -> bool {
-        self.has_latency
-    }
-}
-
-impl Slow {
-    fn new(memory: Arc<MemoryDevice>, has_latency: bool) -> Arc<Self> {
-        let [in_flight, most_in_flight, requests] = [const { AtomicU64::new(0) }; 3];
-        Arc::new(Self { memory, has_latency, in_flight, most_in_flight, requests })
-    }
-
-    fn wait(&self) {
-        let in_flight = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most_in_flight.fetch_max(in_flight, Ordering::SeqCst);
-        self.requests.fetch_add(1, Ordering::SeqCst);
-        std::thread::sleep(Duration::from_millis(2));
-        self.in_flight.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// The most requests in flight at once during `act`.
-    fn most_during(&self, act: impl FnOnce()) -> u64 {
-        self.most_in_flight.store(0, Ordering::SeqCst);
-        act();
-        self.most_in_flight.load(Ordering::SeqCst)
-    }
-}
+const DELAY: Duration = Duration::from_millis(2);
 
 /// An empty file on a disk that is mounted without threads of its own.
 fn empty_file(has_latency: bool) -> (Arc<Slow>, Filesystem, File) {
     let memory = MemoryDevice::new(64 * MIB);
     Mkfs::new().format(&memory).expect("format");
-    let device = Slow::new(Arc::new(memory), has_latency);
+    let device = Slow::new(Arc::new(memory), has_latency, DELAY);
     let mount = Mount::new().background(false).page_cache_bytes(16 * MIB);
     let fs = mount.open_device(device.clone()).expect("mount");
     let file = fs.options().read(true).write(true).create(true).open("/file").expect("a file");
@@ -174,7 +116,7 @@ fn a_tree_is_walked_with_few_requests_many_at_once() {
     fs.unmount().expect("unmount");
     let names = DIRECTORIES * (FILES + 1) + 2000 + ["large", "lost+found"].len() as u64;
     let walked = |has_latency: bool| {
-        let slow = Slow::new(memory.clone(), has_latency);
+        let slow = Slow::new(memory.clone(), has_latency, DELAY);
         let fs = Mount::new().read_only(true).open_device(slow.clone()).expect("mount");
         let before = slow.requests.load(Ordering::SeqCst);
         let most = slow.most_during(|| {
