@@ -132,7 +132,7 @@ pub unsafe extern "C" fn extant_mkfs(
         let mut mkfs = Mkfs::new();
         if let Some(options) = options {
             // SAFETY: the contract of structures: their strings are NULL or end with NUL.
-            unsafe { set_options(&mut mkfs, options) }?;
+            mkfs = unsafe { with_options(mkfs, options) }?;
         }
         let (device, _claim) = given(device, "device")?.claim()?;
         if device.is_read_only() {
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn extant_mkfs(
 
 /// # Safety
 /// Strings and the time are NULL or valid.
-unsafe fn set_options(mkfs: &mut Mkfs, options: &extant_mkfs_options) -> Result<(), Failure> {
+unsafe fn with_options(mut mkfs: Mkfs, options: &extant_mkfs_options) -> Result<Mkfs, Failure> {
     check_reserved(&options.reserved)?;
     let word = |option: *const c_char, what| {
         // SAFETY: this function's contract.
@@ -154,32 +154,32 @@ unsafe fn set_options(mkfs: &mut Mkfs, options: &extant_mkfs_options) -> Result<
     };
     if !options.label.is_null() {
         // SAFETY: this function's contract.
-        mkfs.label(unsafe { text(options.label, "label") }?)?;
+        mkfs = mkfs.label(unsafe { text(options.label, "label") }?)?;
     }
     if options.block_size != 0 {
-        mkfs.block_size(options.block_size);
+        mkfs = mkfs.block_size(options.block_size);
     }
     if options.inode_ratio != 0 {
-        mkfs.inode_ratio(options.inode_ratio);
+        mkfs = mkfs.inode_ratio(options.inode_ratio);
     }
     if options.bytes != 0 {
-        mkfs.bytes(options.bytes);
+        mkfs = mkfs.bytes(options.bytes);
     }
     if !options.features.is_null() {
-        mkfs.features(word(options.features, "features")?)?;
+        mkfs = mkfs.features(word(options.features, "features")?)?;
     }
     if !options.extended.is_null() {
-        mkfs.extended(word(options.extended, "extended")?)?;
+        mkfs = mkfs.extended(word(options.extended, "extended")?)?;
     }
     if !options.uuid.is_null() {
-        mkfs.uuid_text(word(options.uuid, "uuid")?)?;
+        mkfs = mkfs.uuid_text(word(options.uuid, "uuid")?)?;
     }
     // SAFETY: this function's contract.
     if let Some(time) = unsafe { options.time.as_ref() } {
         let time = time.to_engine()?;
-        mkfs.clock(WallClock::Fixed(time.seconds, time.nanoseconds));
+        mkfs = mkfs.clock(WallClock::Fixed(time.seconds, time.nanoseconds));
     }
-    Ok(())
+    Ok(mkfs)
 }
 
 /// Mounts the file system on a device. `options` may be NULL. A device carries one mount at a time.

@@ -40,19 +40,19 @@ pub(crate) fn mkfs(py: Python<'_>, device: Named, offset: u64, wanted: Wanted) -
     let made = py.detach(|| -> Result<(), Failure> {
         let mut mkfs = Mkfs::new();
         if let Some(label) = &wanted.label {
-            mkfs.label(label.as_bytes())?;
+            mkfs = mkfs.label(label.as_bytes())?;
         }
         if let Some(uuid) = &wanted.uuid {
-            mkfs.uuid_text(uuid)?;
+            mkfs = mkfs.uuid_text(uuid)?;
         }
         if let Some(bytes) = wanted.block_size {
-            mkfs.block_size(bytes);
+            mkfs = mkfs.block_size(bytes);
         }
         if let Some(words) = &wanted.features {
-            mkfs.features(words)?;
+            mkfs = mkfs.features(words)?;
         }
         if let Some(bytes) = wanted.size {
-            mkfs.bytes(bytes);
+            mkfs = mkfs.bytes(bytes);
             let bytes = offset.checked_add(bytes).ok_or_else(|| Failure::new(libc::EFBIG, "too large"))?;
             device.create(bytes)?;
         }

@@ -200,73 +200,71 @@ impl<'a> Order<'a> {
         }
         let block_size = bytes_of(letters, 'b')?.unwrap_or(chosen.block_size);
         let cluster_size = bytes_of(letters, 'C')?;
-        let mut builder = Builder::new();
-        builder.clock(self.clock).block_size(block_size);
+        let mut builder = Builder::new().clock(self.clock).block_size(block_size);
         // A file has a block at least, and with bigalloc a cluster.
         let has_clusters =
             letters.texts('O')?.into_iter().flat_map(|words| words.split(',')).any(|word| word == "bigalloc");
         let default = if has_clusters { block_size.saturating_mul(CLUSTER_RATIO) } else { block_size };
         let least = cluster_size.unwrap_or(default);
-        builder.inode_ratio(bytes_of(letters, 'i')?.unwrap_or(chosen.inode_ratio.max(least)));
+        builder = builder.inode_ratio(bytes_of(letters, 'i')?.unwrap_or(chosen.inode_ratio.max(least)));
         if let Some(bytes) = cluster_size {
-            builder.cluster_size(bytes);
+            builder = builder.cluster_size(bytes);
         }
         if let Some(bytes) = letters.number('I')? {
-            builder.inode_size(bytes);
+            builder = builder.inode_size(bytes);
         }
         if let Some(count) = letters.number('N')? {
-            builder.inodes(count);
+            builder = builder.inodes(count);
         }
         if let Some(percent) = letters.number('m')? {
-            builder.reserved_percent(percent);
+            builder = builder.reserved_percent(percent);
         }
         if let Some(groups) = letters.number('G')? {
-            builder.groups_per_flex(groups);
+            builder = builder.groups_per_flex(groups);
         }
         for word in letters.texts('J')?.into_iter().flat_map(|words| words.split(',')) {
             let megabytes = word.strip_prefix("size=").and_then(|text| text.parse().ok());
-            builder.journal_megabytes(megabytes.ok_or_else(|| {
+            builder = builder.journal_megabytes(megabytes.ok_or_else(|| {
                 Failure::usage(format!("journal option '{word}' is not served by Extant; size=MEGABYTES is"))
             })?);
         }
         if let Some(bytes) = self.bytes {
-            builder.bytes(bytes);
+            builder = builder.bytes(bytes);
         }
-        self.set_words(&mut builder)
-            .map_err(|failure| failure.unwrap_or_else(|error| Failure::usage(error.to_string())))?;
-        Ok(builder)
+        self.with_words(builder)
+            .map_err(|failure| failure.unwrap_or_else(|error| Failure::usage(error.to_string())))
     }
 
-    fn set_words(&self, builder: &mut Builder) -> Result<(), Result<Failure, extant::mkfs::Error>> {
+    fn with_words(&self, mut builder: Builder) -> Result<Builder, Result<Failure, extant::mkfs::Error>> {
         let letters = self.letters;
         let fs_type = self.fs_type().map_err(Ok)?;
-        builder.features(&features(fs_type).map_err(Ok)?).map_err(Err)?;
+        builder = builder.features(&features(fs_type).map_err(Ok)?).map_err(Err)?;
         if letters.has('j') || letters.has('J') {
-            builder.features("has_journal").map_err(Err)?;
+            builder = builder.features("has_journal").map_err(Err)?;
         }
         for words in letters.texts('O').map_err(Ok)? {
-            builder.features(words).map_err(Err)?;
+            builder = builder.features(words).map_err(Err)?;
         }
         if !letters.has('K') {
-            builder.extended("discard").map_err(Err)?;
+            builder = builder.extended("discard").map_err(Err)?;
         }
         let (uid, gid) = self.root_owner;
-        builder.extended(&format!("root_owner={uid}:{gid}")).map_err(Err)?;
+        builder = builder.extended(&format!("root_owner={uid}:{gid}")).map_err(Err)?;
         for word in &self.extended {
-            builder.extended(word).map_err(Err)?;
+            builder = builder.extended(word).map_err(Err)?;
         }
         if let Some(label) = letters.value('L') {
-            builder.label(truncated_label(self.call, label).as_bytes()).map_err(Err)?;
+            builder = builder.label(truncated_label(self.call, label).as_bytes()).map_err(Err)?;
         }
         if let Some(directory) = letters.value('M') {
-            builder.last_mounted(directory.as_bytes()).map_err(Err)?;
+            builder = builder.last_mounted(directory.as_bytes()).map_err(Err)?;
         }
         match letters.text('U').map_err(Ok)? {
             None | Some("random") => {}
-            Some("clear") => drop(builder.uuid([0; 16])),
-            Some(uuid) => drop(builder.uuid_text(uuid).map_err(Err)?),
+            Some("clear") => builder = builder.uuid([0; 16]),
+            Some(uuid) => builder = builder.uuid_text(uuid).map_err(Err)?,
         }
-        Ok(())
+        Ok(builder)
     }
 
     /// The type that was asked for, that of the program's name, or ext2, with a journal ext3.

@@ -173,19 +173,19 @@ impl Mkfs {
             let geometry = self.plan(&builder, Some(1 << 32))?.geometry().clone();
             self.ownership.check_geometry(&geometry)?;
             let room = source.count(&geometry)?;
-            self.identify(&mut builder, &room, clock);
-            self.make_room(&mut builder, &room);
+            builder = self.identified(builder, &room, clock);
+            builder = self.with_room(builder, &room);
             if follows_content {
                 let blocks =
                     room.smallest(&builder, self.free.unwrap_or(0)).map_err(|error| self.failed(&error))?;
-                builder.blocks(blocks);
+                builder = builder.blocks(blocks);
                 bytes = Some(blocks * u64::from(geometry.block_size));
             }
             content = Some((source, room));
         }
         let device_bytes = bytes.map_or_else(|| self.existing_bytes(), |bytes| Ok(Some(bytes)))?;
         if let Some(bytes) = bytes.or(device_bytes.filter(|_| self.verity.is_wanted())) {
-            builder.bytes(bytes);
+            builder = builder.bytes(bytes);
         }
         if self.dry_run {
             let layout = self.plan(&builder, device_bytes)?;
@@ -245,76 +245,74 @@ impl Mkfs {
 
     /// What the letters say.
     fn builder(&self, clock: WallClock) -> Result<Builder, Failure> {
-        let mut builder = Builder::new();
-        builder.clock(clock);
-        self.set_numbers(&mut builder)?;
-        let set = |builder: &mut Builder| {
-            if let Some(label) = &self.label {
-                builder.label(label.as_encoded_bytes())?;
+        let builder = self.with_numbers(Builder::new().clock(clock))?;
+        self.with_words(builder).map_err(|error| self.failed(&error))
+    }
+
+    fn with_words(&self, mut builder: Builder) -> Result<Builder, Error> {
+        if let Some(label) = &self.label {
+            builder = builder.label(label.as_encoded_bytes())?;
+        }
+        if let Some(directory) = &self.last_mounted {
+            builder = builder.last_mounted(directory.as_encoded_bytes())?;
+        }
+        match self.uuid.as_deref() {
+            None | Some("random") => {}
+            Some("clear") => {
+                builder = builder.uuid([0; 16]);
             }
-            if let Some(directory) = &self.last_mounted {
-                builder.last_mounted(directory.as_encoded_bytes())?;
+            Some(uuid) => {
+                builder = builder.uuid_text(uuid)?;
             }
-            match self.uuid.as_deref() {
-                None | Some("random") => {}
-                Some("clear") => {
-                    builder.uuid([0; 16]);
-                }
-                Some(uuid) => {
-                    builder.uuid_text(uuid)?;
-                }
-            }
-            if self.ownership.has_verity_files() {
-                builder.features("verity")?;
-            }
-            for words in &self.features {
-                builder.features(words)?;
-            }
-            for words in &self.extended {
-                builder.extended(words)?;
-            }
-            Ok(())
-        };
-        set(&mut builder).map_err(|error| self.failed(&error))?;
+        }
+        if self.ownership.has_verity_files() {
+            builder = builder.features("verity")?;
+        }
+        for words in &self.features {
+            builder = builder.features(words)?;
+        }
+        for words in &self.extended {
+            builder = builder.extended(words)?;
+        }
         Ok(builder)
     }
 
-    fn set_numbers(&self, builder: &mut Builder) -> Result<(), Failure> {
+    fn with_numbers(&self, mut builder: Builder) -> Result<Builder, Failure> {
         let narrow = |what: &str, value: u64| {
             u32::try_from(value).map_err(|_| Failure::usage(format!("invalid {what}: '{value}'")))
         };
         if let Some(usage) = &self.usage {
-            builder.usage(usage).map_err(|error| self.failed(&error))?;
+            builder = builder.usage(usage).map_err(|error| self.failed(&error))?;
         }
         if let Some(bytes) = self.block_size {
-            builder.block_size(narrow("block size", bytes)?);
+            builder = builder.block_size(narrow("block size", bytes)?);
         }
         if let Some(bytes) = self.cluster_size {
-            builder.cluster_size(narrow("cluster size", bytes)?);
+            builder = builder.cluster_size(narrow("cluster size", bytes)?);
         }
         if let Some(bytes) = self.inode_ratio {
-            builder.inode_ratio(narrow("inode ratio", bytes)?);
+            builder = builder.inode_ratio(narrow("inode ratio", bytes)?);
         }
         if let Some(bytes) = self.inode_size {
-            builder.inode_size(bytes);
+            builder = builder.inode_size(bytes);
         }
         if let Some(count) = self.inodes {
-            builder.inodes(count);
+            builder = builder.inodes(count);
         }
         if let Some(percent) = self.reserved_percent {
-            builder.reserved_percent(percent);
+            builder = builder.reserved_percent(percent);
         }
         if let Some(groups) = self.groups_per_flex {
-            builder.groups_per_flex(groups);
+            builder = builder.groups_per_flex(groups);
         }
         for word in self.journal.iter().flat_map(|words| words.split(',')) {
             let Some(text) = word.strip_prefix("size=") else {
                 return Err(Failure::usage(format!("unknown or unsupported journal option '{word}'")));
             };
             let bytes = size::parse(text, 1 << 20).map_err(|error| Failure::usage(format!("-J {error}")))?;
-            builder.journal_megabytes(narrow("journal size", bytes >> 20)?);
+            builder = builder.journal_megabytes(narrow("journal size", bytes >> 20)?);
         }
-        Ok(())
+        Ok(builder)
     }
 
     /// How large the file system is to be, where that was said.
@@ -344,26 +342,27 @@ impl Mkfs {
     }
 
     /// With a fixed clock, the same content gives the same UUID and directory hashes, other content others.
-    fn identify(&self, builder: &mut Builder, room: &Room, clock: WallClock) {
+    fn identified(&self, mut builder: Builder, room: &Room, clock: WallClock) -> Builder {
         if clock == WallClock::System {
-            return;
+            return builder;
         }
         if self.uuid.is_none() {
-            builder.uuid(room.uuid(0));
+            builder = builder.uuid(room.uuid(0));
         }
         if !self.extended.iter().any(|words| words.contains("hash_seed=")) {
-            builder.hash_seed(room.uuid(1));
+            builder = builder.hash_seed(room.uuid(1));
         }
+        builder
     }
 
     /// Sees to it that there are inodes enough, and that no more is reserved than was asked for.
-    fn make_room(&self, builder: &mut Builder, room: &Room) {
+    fn with_room(&self, mut builder: Builder, room: &Room) -> Builder {
         let is_sized = self.size.is_some() || !self.place().may_resize();
         if !is_sized && self.reserved_percent.is_none() {
-            builder.reserved_percent(0.0);
+            builder = builder.reserved_percent(0.0);
         }
         if self.inodes.is_some() || self.inode_ratio.is_some() || self.usage.is_some() {
-            return;
+            return builder;
         }
         let wanted = room.inodes_wanted(self.free.unwrap_or(0));
         let default = if is_sized {
@@ -374,8 +373,9 @@ impl Mkfs {
             0
         };
         if wanted > default {
-            builder.inodes(wanted);
+            builder = builder.inodes(wanted);
         }
+        builder
     }
 
     fn plan(&self, builder: &Builder, bytes: Option<u64>) -> Result<Layout, Failure> {

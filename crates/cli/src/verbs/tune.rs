@@ -140,8 +140,7 @@ impl Tune {
     /// What the letters say.
     fn builder(&self) -> Result<Builder, Failure> {
         let clock = clock()?;
-        let mut builder = Builder::new();
-        builder.clock(clock);
+        let mut builder = Builder::new().clock(clock);
         let now = u64::try_from(clock.now().0).unwrap_or(0);
         if let Some(text) = &self.check_time {
             let seconds = if text == "now" {
@@ -152,61 +151,60 @@ impl Tune {
             let invalid = || {
                 Failure::usage(format!("invalid time: '{text}'; it is `now`, or @ and seconds since 1970"))
             };
-            builder.check_time_s(seconds.ok_or_else(invalid)?);
+            builder = builder.check_time_s(seconds.ok_or_else(invalid)?);
         }
         if let Some(count) = self.max_mount_count {
             let invalid = |_| Failure::usage("a number of mounts is from -1 to 65534");
             let count = if count == -1 { 0 } else { u16::try_from(count).map_err(invalid)? };
-            builder.max_mount_count(Some(count).filter(|count| *count > 0));
+            builder = builder.max_mount_count(Some(count).filter(|count| *count > 0));
         }
         if let Some(count) = self.mount_count {
-            builder.mount_count(count);
+            builder = builder.mount_count(count);
         }
         if let Some(seconds) = self.check_interval_s {
-            builder.check_interval_s(seconds);
+            builder = builder.check_interval_s(seconds);
         }
         if let Some(blocks) = self.reserved_blocks {
-            builder.reserved_blocks(blocks);
+            builder = builder.reserved_blocks(blocks);
         }
         match self.errors.as_deref() {
-            Some("continue") => drop(builder.errors(ErrorBehavior::Continue)),
-            Some("panic") => drop(builder.errors(ErrorBehavior::Panic)),
-            Some(_) => drop(builder.errors(ErrorBehavior::RemountReadOnly)),
+            Some("continue") => builder = builder.errors(ErrorBehavior::Continue),
+            Some("panic") => builder = builder.errors(ErrorBehavior::Panic),
+            Some(_) => builder = builder.errors(ErrorBehavior::RemountReadOnly),
             None => {}
         }
-        self.set_words(&mut builder).map_err(|error| Failure::usage(error.to_string()))?;
-        Ok(builder)
+        self.with_words(builder).map_err(|error| Failure::usage(error.to_string()))
     }
 
-    fn set_words(&self, builder: &mut Builder) -> extant::Result<()> {
+    fn with_words(&self, mut builder: Builder) -> extant::Result<Builder> {
         if let Some(label) = &self.label {
-            builder.label(label.as_encoded_bytes())?;
+            builder = builder.label(label.as_encoded_bytes())?;
         }
         if let Some(directory) = &self.last_mounted {
-            builder.last_mounted(directory.as_encoded_bytes())?;
+            builder = builder.last_mounted(directory.as_encoded_bytes())?;
         }
         if let Some(percent) = self.reserved_percent {
-            builder.reserved_percent(percent)?;
+            builder = builder.reserved_percent(percent)?;
         }
         if let Some(uuid) = &self.uuid {
-            builder.uuid_text(uuid)?;
+            builder = builder.uuid_text(uuid)?;
         }
         for words in &self.default_mount_options {
-            builder.default_mount_options(words)?;
+            builder = builder.default_mount_options(words)?;
         }
         for words in &self.extended {
-            builder.extended(words)?;
+            builder = builder.extended(words)?;
         }
         for words in &self.features {
-            builder.features(words)?;
+            builder = builder.features(words)?;
         }
         if self.has_journal {
-            builder.features("has_journal")?;
+            builder = builder.features("has_journal")?;
         }
         for words in &self.journal {
-            builder.journal(words)?;
+            builder = builder.journal(words)?;
         }
-        Ok(())
+        Ok(builder)
     }
 }
 

@@ -107,49 +107,57 @@ impl Mkfs {
     }
 
     /// Bytes of a block: a power of two from 1024 to 65536. (`-b`)
-    pub fn block_size(&mut self, bytes: u32) -> &mut Self {
+    #[must_use]
+    pub fn block_size(mut self, bytes: u32) -> Self {
         self.block_size = bytes;
         self
     }
 
     /// Bytes of a cluster, with the feature `bigalloc`: a power of two, larger than a block; else 16 blocks. (`-C`)
-    pub fn cluster_size(&mut self, bytes: u32) -> &mut Self {
+    #[must_use]
+    pub fn cluster_size(mut self, bytes: u32) -> Self {
         self.cluster_size = Some(bytes);
         self
     }
 
     /// The size in blocks, instead of the whole device.
-    pub fn blocks(&mut self, blocks: u64) -> &mut Self {
+    #[must_use]
+    pub fn blocks(mut self, blocks: u64) -> Self {
         self.blocks = Some(blocks);
         self
     }
 
     /// The size in bytes, rounded down to blocks, instead of the whole device.
-    pub fn bytes(&mut self, bytes: u64) -> &mut Self {
+    #[must_use]
+    pub fn bytes(mut self, bytes: u64) -> Self {
         self.bytes = Some(bytes);
         self
     }
 
     /// Bytes of an inode: a power of two from 128 to the block size. (`-I`)
-    pub fn inode_size(&mut self, bytes: u16) -> &mut Self {
+    #[must_use]
+    pub fn inode_size(mut self, bytes: u16) -> Self {
         self.inode_size = bytes;
         self
     }
 
     /// Bytes of the disk for each inode. (`-i`)
-    pub fn inode_ratio(&mut self, bytes: u32) -> &mut Self {
+    #[must_use]
+    pub fn inode_ratio(mut self, bytes: u32) -> Self {
         self.inode_ratio = Some(bytes);
         self
     }
 
     /// How many inodes at least, instead of a ratio. (`-N`)
-    pub fn inodes(&mut self, count: u32) -> &mut Self {
+    #[must_use]
+    pub fn inodes(mut self, count: u32) -> Self {
         self.inodes = Some(count);
         self
     }
 
     /// The share of blocks, in percent up to 50, that only privileged users may take. (`-m`)
-    pub fn reserved_percent(&mut self, percent: f64) -> &mut Self {
+    #[must_use]
+    pub fn reserved_percent(mut self, percent: f64) -> Self {
         self.reserved_percent = percent;
         self
     }
@@ -158,7 +166,7 @@ impl Mkfs {
     ///
     /// # Errors
     /// `Invalid` if it has more than 16 bytes.
-    pub fn label(&mut self, label: &[u8]) -> Result<&mut Self> {
+    pub fn label(mut self, label: &[u8]) -> Result<Self> {
         self.label = padded("label", label)?;
         Ok(self)
     }
@@ -167,13 +175,14 @@ impl Mkfs {
     ///
     /// # Errors
     /// `Invalid` if it has more than 64 bytes.
-    pub fn last_mounted(&mut self, directory: &[u8]) -> Result<&mut Self> {
+    pub fn last_mounted(mut self, directory: &[u8]) -> Result<Self> {
         self.last_mounted = padded("last mounted directory", directory)?;
         Ok(self)
     }
 
     /// The UUID, instead of a random one. (`-U`)
-    pub fn uuid(&mut self, uuid: [u8; 16]) -> &mut Self {
+    #[must_use]
+    pub fn uuid(mut self, uuid: [u8; 16]) -> Self {
         self.uuid = Some(uuid);
         self
     }
@@ -182,13 +191,14 @@ impl Mkfs {
     ///
     /// # Errors
     /// `Invalid` if it is none.
-    pub fn uuid_text(&mut self, uuid: &str) -> Result<&mut Self> {
+    pub fn uuid_text(mut self, uuid: &str) -> Result<Self> {
         self.uuid = Some(extended::parse_uuid(uuid)?);
         Ok(self)
     }
 
     /// The seed of directory hashes, instead of a random one. (`-E hash_seed`)
-    pub fn hash_seed(&mut self, seed: [u8; 16]) -> &mut Self {
+    #[must_use]
+    pub fn hash_seed(mut self, seed: [u8; 16]) -> Self {
         self.hash_seed = Some(seed);
         self
     }
@@ -197,7 +207,7 @@ impl Mkfs {
     ///
     /// # Errors
     /// `UnknownFeature` and `UnsupportedFeature`.
-    pub fn features(&mut self, words: &str) -> Result<&mut Self> {
+    pub fn features(mut self, words: &str) -> Result<Self> {
         self.features.edit(words)?;
         Ok(self)
     }
@@ -206,7 +216,7 @@ impl Mkfs {
     ///
     /// # Errors
     /// `UnknownOption` and `Invalid`.
-    pub fn extended(&mut self, words: &str) -> Result<&mut Self> {
+    pub fn extended(mut self, words: &str) -> Result<Self> {
         if let Some(seed) = self.extended.edit(words, self.block_size)? {
             self.hash_seed = Some(seed);
         }
@@ -218,7 +228,7 @@ impl Mkfs {
     ///
     /// # Errors
     /// `Invalid` if there is no such type.
-    pub fn usage(&mut self, name: &str) -> Result<&mut Self> {
+    pub fn usage(mut self, name: &str) -> Result<Self> {
         let (block_size, ratio) = match name {
             "default" => (None, 16384),
             "floppy" => (Some(1024), 8192),
@@ -236,26 +246,30 @@ impl Mkfs {
     }
 
     /// The size of the journal in MiB. (`-J size`)
-    pub fn journal_megabytes(&mut self, megabytes: u32) -> &mut Self {
+    #[must_use]
+    pub fn journal_megabytes(mut self, megabytes: u32) -> Self {
         self.journal_megabytes = Some(megabytes);
         self
     }
 
     /// The size of the journal in blocks.
-    pub fn journal_blocks(&mut self, blocks: u32) -> &mut Self {
+    #[must_use]
+    pub fn journal_blocks(mut self, blocks: u32) -> Self {
         self.journal_blocks = Some(blocks);
         self
     }
 
     /// Groups whose bitmaps and inode tables lie together: a power of two. (`-G`)
-    pub fn groups_per_flex(&mut self, groups: u32) -> &mut Self {
+    #[must_use]
+    pub fn groups_per_flex(mut self, groups: u32) -> Self {
         self.groups_per_flex = Some(groups);
         self
     }
 
     /// Where times come from. With a fixed clock the same options give the same bytes: what would be random follows
     /// from them.
-    pub fn clock(&mut self, clock: WallClock) -> &mut Self {
+    #[must_use]
+    pub fn clock(mut self, clock: WallClock) -> Self {
         self.clock = clock;
         self
     }

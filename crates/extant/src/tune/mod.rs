@@ -138,7 +138,7 @@ impl Tune {
     ///
     /// # Errors
     /// `InvalidArgument` if it has more than 16 bytes.
-    pub fn label(&mut self, label: &[u8]) -> Result<&mut Self> {
+    pub fn label(mut self, label: &[u8]) -> Result<Self> {
         self.label = Some(padded(label, "a label has 16 bytes at most")?);
         Ok(self)
     }
@@ -147,13 +147,14 @@ impl Tune {
     ///
     /// # Errors
     /// `InvalidArgument` if it has more than 64 bytes.
-    pub fn last_mounted(&mut self, directory: &[u8]) -> Result<&mut Self> {
+    pub fn last_mounted(mut self, directory: &[u8]) -> Result<Self> {
         self.last_mounted = Some(padded(directory, "the directory of the last mount has 64 bytes at most")?);
         Ok(self)
     }
 
     /// The UUID. With `metadata_csum_seed` only the superblock changes; else all checksums do. (`-U`)
-    pub fn uuid(&mut self, uuid: [u8; 16]) -> &mut Self {
+    #[must_use]
+    pub fn uuid(mut self, uuid: [u8; 16]) -> Self {
         self.uuid = Some(uuid);
         self
     }
@@ -162,7 +163,7 @@ impl Tune {
     ///
     /// # Errors
     /// `InvalidArgument` if it is none.
-    pub fn uuid_text(&mut self, text: &str) -> Result<&mut Self> {
+    pub fn uuid_text(self, text: &str) -> Result<Self> {
         let uuid = match text {
             "clear" => [0; 16],
             "random" => mkfs::random_uuid(),
@@ -177,7 +178,7 @@ impl Tune {
     ///
     /// # Errors
     /// `InvalidArgument` if it is not from 0 to 50.
-    pub fn reserved_percent(&mut self, percent: f64) -> Result<&mut Self> {
+    pub fn reserved_percent(mut self, percent: f64) -> Result<Self> {
         if !(0.0..=50.0).contains(&percent) {
             return Err(Error::InvalidArgument("the share of reserved blocks is from 0 to 50 percent"));
         }
@@ -186,37 +187,43 @@ impl Tune {
     }
 
     /// How many blocks only root may take; up to half of the disk. (`-r`)
-    pub fn reserved_blocks(&mut self, blocks: u64) -> &mut Self {
+    #[must_use]
+    pub fn reserved_blocks(mut self, blocks: u64) -> Self {
         self.reserved = Some(Reserved::Blocks(blocks));
         self
     }
 
     /// What is done after an error. (`-e`)
-    pub fn errors(&mut self, behavior: ErrorBehavior) -> &mut Self {
+    #[must_use]
+    pub fn errors(mut self, behavior: ErrorBehavior) -> Self {
         self.errors = Some(behavior);
         self
     }
 
     /// How often it was mounted since the last check. (`-C`)
-    pub fn mount_count(&mut self, mounts: u16) -> &mut Self {
+    #[must_use]
+    pub fn mount_count(mut self, mounts: u16) -> Self {
         self.mounts = Some(mounts);
         self
     }
 
     /// After how many mounts e2fsck checks it; `None`: after no number of them. (`-c`)
-    pub fn max_mount_count(&mut self, mounts: Option<u16>) -> &mut Self {
+    #[must_use]
+    pub fn max_mount_count(mut self, mounts: Option<u16>) -> Self {
         self.mounts_max = Some(mounts.unwrap_or(u16::MAX));
         self
     }
 
     /// After how many seconds e2fsck checks it; 0: after no time. (`-i`)
-    pub fn check_interval_s(&mut self, seconds: u32) -> &mut Self {
+    #[must_use]
+    pub fn check_interval_s(mut self, seconds: u32) -> Self {
         self.check_interval_s = Some(seconds);
         self
     }
 
     /// When it was last checked, in seconds since 1970. (`-T`)
-    pub fn check_time_s(&mut self, seconds: u64) -> &mut Self {
+    #[must_use]
+    pub fn check_time_s(mut self, seconds: u64) -> Self {
         self.check_time_s = Some(seconds);
         self
     }
@@ -225,7 +232,7 @@ impl Tune {
     ///
     /// # Errors
     /// `InvalidArgument` for an unknown word.
-    pub fn default_mount_options(&mut self, words: &str) -> Result<&mut Self> {
+    pub fn default_mount_options(mut self, words: &str) -> Result<Self> {
         for word in words.split([',', ' ']).filter(|word| !word.is_empty()) {
             mount_options::edit(0, word)?;
             self.default_mount_options.push(word.to_owned());
@@ -238,7 +245,7 @@ impl Tune {
     ///
     /// # Errors
     /// `InvalidArgument` for an unknown word or value.
-    pub fn extended(&mut self, words: &str) -> Result<&mut Self> {
+    pub fn extended(mut self, words: &str) -> Result<Self> {
         for word in words.split(',').filter(|word| !word.is_empty()) {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
             if name == "orphan_file_size" {
@@ -255,7 +262,7 @@ impl Tune {
     ///
     /// # Errors
     /// `InvalidArgument` for an unknown name. Whether a feature can be changed depends on the disk, so [`Tune::apply`] says it.
-    pub fn features(&mut self, words: &str) -> Result<&mut Self> {
+    pub fn features(mut self, words: &str) -> Result<Self> {
         for word in words.split([',', ' ']).filter(|word| !word.is_empty()) {
             if !features::is_known(word.strip_prefix('^').unwrap_or(word)) {
                 return Err(Error::InvalidArgument("no such feature; names are those of tune2fs"));
@@ -270,7 +277,7 @@ impl Tune {
     ///
     /// # Errors
     /// `InvalidArgument` for an unknown word; `Unsupported` for `device` and `location`.
-    pub fn journal(&mut self, words: &str) -> Result<&mut Self> {
+    pub fn journal(mut self, words: &str) -> Result<Self> {
         words
             .split(',')
             .filter(|word| !word.is_empty())
@@ -279,7 +286,8 @@ impl Tune {
     }
 
     /// Where times come from.
-    pub fn clock(&mut self, clock: WallClock) -> &mut Self {
+    #[must_use]
+    pub fn clock(mut self, clock: WallClock) -> Self {
         self.clock = clock;
         self
     }

@@ -215,8 +215,7 @@ impl DiskKind {
                 device.write_at(0, &bytes).expect("copy the image");
             }
             None => {
-                let mut mkfs = Mkfs::new();
-                mkfs.inodes(1024).journal_blocks(1024).uuid([7; 16]).hash_seed([9; 16]);
+                let mkfs = Mkfs::new().inodes(1024).journal_blocks(1024).uuid([7; 16]).hash_seed([9; 16]);
                 mkfs.format(&device).expect("make a file system");
                 checker.put(&device);
             }

@@ -65,8 +65,12 @@ fn the_kernel_mounts_and_fills_new_disks() {
         (1024, "sparse_super2,^resize_inode"),
     ] {
         let image = Image::new(300 << 20);
-        let mut mkfs = Mkfs::new();
-        mkfs.block_size(block_size).features(features).expect("features").label(b"kernel").expect("a label");
+        let mkfs = Mkfs::new()
+            .block_size(block_size)
+            .features(features)
+            .expect("features")
+            .label(b"kernel")
+            .expect("a label");
         mkfs.format(&image.device()).expect("a file system");
         let Some(mounted) = Mounted::new(&image) else { return };
         for number in 0..40_u32 {

@@ -72,24 +72,26 @@ impl Case {
     }
 
     fn builder(&self) -> Mkfs {
-        let mut mkfs = Mkfs::new();
-        mkfs.block_size(self.block_size).inode_ratio(self.inode_ratio).inode_size(self.inode_size);
-        mkfs.uuid_text(UUID).expect("a UUID").features(self.features).expect("features");
-        mkfs.extended(self.extended).expect("extended options");
+        let mut mkfs =
+            Mkfs::new().block_size(self.block_size).inode_ratio(self.inode_ratio).inode_size(self.inode_size);
+        mkfs = mkfs
+            .uuid_text(UUID)
+            .and_then(|mkfs| mkfs.features(self.features)?.extended(self.extended))
+            .expect("options");
         if let Some(bytes) = self.cluster {
-            mkfs.cluster_size(bytes);
+            mkfs = mkfs.cluster_size(bytes);
         }
         if let Some(flex) = self.flex {
-            mkfs.groups_per_flex(flex);
+            mkfs = mkfs.groups_per_flex(flex);
         }
         if let Some(megabytes) = self.journal {
-            mkfs.journal_megabytes(megabytes);
+            mkfs = mkfs.journal_megabytes(megabytes);
         }
         if let Some(percent) = self.reserved {
-            mkfs.reserved_percent(f64::from(percent));
+            mkfs = mkfs.reserved_percent(f64::from(percent));
         }
         if let Some(inodes) = self.inodes {
-            mkfs.inodes(inodes);
+            mkfs = mkfs.inodes(inodes);
         }
         mkfs
     }
@@ -362,8 +364,7 @@ fn a_disk_that_held_something_else_is_clean_whatever_it_held() {
     for extended in ["", "lazy_itable_init=0", "lazy_journal_init=1", "discard"] {
         let image = Image::new(64 * MIB);
         std::fs::write(&image.path, vec![0xA5; 64 << 20]).expect("an image");
-        let mut mkfs = Mkfs::new();
-        mkfs.extended(extended).expect("known words").format(&image.device()).expect("a file system");
+        Mkfs::new().extended(extended).expect("known words").format(&image.device()).expect("a file system");
         assert_clean(&image.path, extended);
     }
 }

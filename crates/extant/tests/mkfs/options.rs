@@ -14,8 +14,8 @@ fn bytes_of(mkfs: &Mkfs, size: u64) -> Vec<u8> {
 
 #[test]
 fn a_fixed_clock_gives_the_same_bytes_every_time() {
-    let mut mkfs = Mkfs::new();
-    mkfs.clock(WallClock::Fixed(1_700_000_000, 0)).features("orphan_file,mmp").expect("features");
+    let mkfs =
+        Mkfs::new().clock(WallClock::Fixed(1_700_000_000, 0)).features("orphan_file,mmp").expect("features");
     let first = bytes_of(&mkfs, 32 << 20);
     assert!(first == bytes_of(&mkfs, 32 << 20));
     let other = mkfs.clone().label(b"other").expect("a label").plan(Some(32 << 20)).expect("a plan");
@@ -48,9 +48,8 @@ fn what_cannot_be_made_is_refused_before_anything_is_written() {
             unreachable!("zeroed")
         }
     }
-    let refused = |change: fn(&mut Mkfs) -> Result<&mut Mkfs, Error>| {
-        let mut mkfs = Mkfs::new();
-        change(&mut mkfs).expect("a wish").format(&Untouchable(64 << 20)).expect_err("refused")
+    let refused = |change: fn(Mkfs) -> Result<Mkfs, Error>| {
+        change(Mkfs::new()).expect("a wish").format(&Untouchable(64 << 20)).expect_err("refused")
     };
     assert!(matches!(refused(|m| Ok(m.block_size(3000))), Error::Invalid { .. }));
     assert!(matches!(refused(|m| Ok(m.inode_size(8192))), Error::Invalid { .. }));
@@ -74,10 +73,8 @@ fn what_cannot_be_made_is_refused_before_anything_is_written() {
 
 #[test]
 fn usage_types_set_ratio_and_block_size() {
-    let plan = |name: &str| {
-        let mut mkfs = Mkfs::new();
-        mkfs.usage(name).expect("a usage type").plan(Some(64 << 20)).expect("a plan")
-    };
+    let plan =
+        |name: &str| Mkfs::new().usage(name).expect("a usage type").plan(Some(64 << 20)).expect("a plan");
     assert_eq!((plan("small").geometry().block_size, plan("small").geometry().inodes_count), (1024, 16384));
     assert_eq!(plan("largefile").geometry().inodes_count, 64);
     assert_eq!(plan("default").geometry().inodes_count, 4096);
@@ -87,8 +84,7 @@ fn usage_types_set_ratio_and_block_size() {
 fn every_size_either_makes_a_layout_that_adds_up_or_is_refused() {
     for block_size in [1024, 2048, 4096, 65536] {
         for blocks in (0..600).chain((1..400).map(|step| step * 2731 + step % 7)) {
-            let mut mkfs = Mkfs::new();
-            mkfs.block_size(block_size).blocks(blocks);
+            let mkfs = Mkfs::new().block_size(block_size).blocks(blocks);
             let Ok(layout) = mkfs.plan(None) else { continue };
             let free: u64 = layout.descriptors().iter().map(|d| u64::from(d.free_blocks_count())).sum();
             assert_eq!(free, layout.free_blocks(), "{blocks} blocks of {block_size}");

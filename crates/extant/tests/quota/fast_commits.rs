@@ -23,9 +23,9 @@ fn what_fast_commits_change_is_counted() {
         return println!("skipped: {why}");
     }
     let device = Arc::new(MemoryDevice::new(48 << 20));
-    let mut mkfs = Mkfs::new();
     // Without checksums, which a superblock with another bit would not have.
-    mkfs.features("quota,project,fast_commit,^metadata_csum")
+    Mkfs::new()
+        .features("quota,project,fast_commit,^metadata_csum")
         .expect("features")
         .format(&*device)
         .expect("a disk");

@@ -18,8 +18,12 @@ fn has_e2fsck() -> bool {
 fn made(block_size: u32, features: &str, extended: &str) -> Image {
     let image = Image::blank(48 << 20);
     let device = FileDevice::open(&image.path, DeviceAccess::read_write()).expect("the image");
-    let mut mkfs = Mkfs::new();
-    mkfs.block_size(block_size).features(features).expect("features").extended(extended).expect("options");
+    let mkfs = Mkfs::new()
+        .block_size(block_size)
+        .features(features)
+        .expect("features")
+        .extended(extended)
+        .expect("options");
     mkfs.format(&device).expect("a file system");
     image
 }

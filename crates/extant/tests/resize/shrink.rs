@@ -297,8 +297,7 @@ fn a_block_of_multiple_mount_protection_behind_the_new_end_is_refused_and_nothin
     let arguments = ["-b1024", "-N32768", "-Jsize=1", "-Ommp,^resize_inode"];
     let Some(image) = Image::made(60 * MIB, &arguments) else { return };
     let tune = |words: &str| {
-        let mut tune = Tune::new();
-        tune.features(words).expect("a feature");
+        let tune = Tune::new().features(words).expect("a feature");
         let device = FileDevice::open(&image.path, DeviceAccess::read_write()).expect("the image");
         tune.apply(Arc::new(device)).expect("tune");
     };

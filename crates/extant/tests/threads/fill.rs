@@ -88,10 +88,9 @@ fn fill(seed: u64, page_cache_bytes: u64) {
     let mut random = Random(seed);
     let image = Image::new((8 + random.below(57)) << 20);
     let block_size = [1024, 2048, 4096][random.below(3) as usize];
-    let mut mkfs = Mkfs::new();
-    mkfs.block_size(block_size).reserved_percent(random.below(8) as f64);
+    let mut mkfs = Mkfs::new().block_size(block_size).reserved_percent(random.below(8) as f64);
     if random.below(4) == 0 {
-        mkfs.features("^has_journal").expect("a feature");
+        mkfs = mkfs.features("^has_journal").expect("a feature");
     }
     mkfs.format(&image.device()).expect("an empty disk");
     let fresh = Usage::of(&image.path);

@@ -19,14 +19,15 @@ fn fields_change_alone_and_in_the_copies_too() {
     }
     let (device, tree) = disk("");
     let before = superblock(&*device);
-    let mut tune = Tune::new();
-    assert!(tune.is_empty());
-    tune.label(b"tuned").expect("a label").reserved_blocks(77).errors(ErrorBehavior::Panic);
-    tune.max_mount_count(None)
+    assert!(Tune::new().is_empty());
+    let tune = Tune::new();
+    let tune = tune.label(b"tuned").expect("a label").reserved_blocks(77).errors(ErrorBehavior::Panic);
+    let tune = tune
+        .max_mount_count(None)
         .check_interval_s(86_400)
         .default_mount_options("acl,^user_xattr,discard")
         .expect("options");
-    tune.extended("stride=4,stripe_width=16,mount_opts=abc").expect("options");
+    let tune = tune.extended("stride=4,stripe_width=16,mount_opts=abc").expect("options");
     let tuned = tune.apply(device.clone()).expect("tune");
     assert_eq!(tuned.checksums_rewritten, 0);
     let after = superblock(&*device);
@@ -233,10 +234,10 @@ fn what_cannot_be_is_refused_before_anything_changes() {
             other => panic!("{words}: {other:?}"),
         }
     }
-    let mut elsewhere = Tune::new();
-    assert!(elsewhere.journal("device=/dev/sdb").is_err() && elsewhere.journal("location=1").is_err());
-    let mut full = Tune::new();
-    full.reserved_blocks(20_000);
+    for elsewhere in ["device=/dev/sdb", "location=1"] {
+        assert!(Tune::new().journal(elsewhere).is_err());
+    }
+    let full = Tune::new().reserved_blocks(20_000);
     assert!(matches!(full.apply(device.clone()), Err(Error::OutOfRange { .. })));
     let stable = disk("stable_inodes").0;
     assert!(matches!(new_uuid().apply(stable), Err(Error::Unsupported(_))));

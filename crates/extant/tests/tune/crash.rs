@@ -70,8 +70,7 @@ fn crash_while_fields_change_leaves_old_or_new_ones() {
         return;
     }
     let (base, tree) = disk("metadata_csum_seed");
-    let mut tune = new_uuid();
-    tune.label(b"tuned").expect("a label");
+    let tune = new_uuid().label(b"tuned").expect("a label");
     let is_done =
         |superblock: &Superblock| superblock.s_uuid() == UUID && superblock.volume_name() == b"tuned";
     let images = explore(&base, &tree, &tune, 2, is_done);

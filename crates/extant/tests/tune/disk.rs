@@ -164,13 +164,9 @@ impl ImageFile {
 
 /// Another UUID on a disk.
 pub fn new_uuid() -> Tune {
-    let mut tune = Tune::new();
-    tune.uuid(UUID);
-    tune
+    Tune::new().uuid(UUID)
 }
 
 pub fn new_features(words: &str) -> Tune {
-    let mut tune = Tune::new();
-    tune.features(words).expect("known features");
-    tune
+    Tune::new().features(words).expect("known features")
 }

@@ -54,11 +54,7 @@ pub const CASES: &[Case] = &[
 fn tune(words: &str) -> Tune {
     match words {
         "" => Tune::new(),
-        words if words.contains('=') => {
-            let mut tune = Tune::new();
-            tune.journal(words).expect("journal options");
-            tune
-        }
+        words if words.contains('=') => Tune::new().journal(words).expect("journal options"),
         words => new_features(words),
     }
 }

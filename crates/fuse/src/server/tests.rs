@@ -34,8 +34,11 @@ fn root_inode(device: &MemoryDevice) -> u64 {
 /// A disk whose root has a generation, though mkfs gives it none.
 fn disk() -> Arc<MemoryDevice> {
     let device = MemoryDevice::new(16 << 20);
-    let mut mkfs = extant::mkfs::Mkfs::new();
-    mkfs.block_size(4096).inode_size(256).features("^metadata_csum").expect("a feature");
+    let mkfs = extant::mkfs::Mkfs::new()
+        .block_size(4096)
+        .inode_size(256)
+        .features("^metadata_csum")
+        .expect("a feature");
     mkfs.format(&device).expect("a file system");
     device.write_at(root_inode(&device) + 0x64, &5_u32.to_le_bytes()).expect("a generation");
     Arc::new(device)
@@ -213,8 +216,11 @@ fn project_is_set_handed_down_and_kept_apart() {
     const FSSETXATTR: u32 = 0x401c_5820;
     const FS_XFLAG_PROJINHERIT: u32 = 0x200;
     let device = MemoryDevice::new(16 << 20);
-    let mut mkfs = extant::mkfs::Mkfs::new();
-    mkfs.features("quota,project").expect("features").format(&device).expect("a file system");
+    extant::mkfs::Mkfs::new()
+        .features("quota,project")
+        .expect("features")
+        .format(&device)
+        .expect("a file system");
     let server = served(&Arc::new(device));
     let number_at = |bytes: &[u8], at| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let read = |node| {

@@ -134,10 +134,10 @@ fn tune(chain: &mut Chain) -> Result<Done, String> {
         "mmp",
         "^mmp",
     ];
-    let mut tune = Tune::new();
+    let tune = Tune::new();
     let feature = features[chain.random.below(features.len() as u64) as usize];
     let what = chain.random.below(4);
-    match what {
+    let tune = match what {
         0 => tune.label(format!("label{}", chain.links).as_bytes()),
         1 => Ok(tune.uuid([chain.random.below(250) as u8 + 1; 16])),
         _ => tune.features(feature),
