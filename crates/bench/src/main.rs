@@ -169,6 +169,18 @@ enum What {
         #[arg(long, default_value = "/tmp")]
         dir: PathBuf,
     },
+    /// The memory of a process that changes more metadata than its cache holds, on a disk with a long log.
+    LogMemory {
+        /// MiB of the log.
+        #[arg(long, default_value_t = 1024)]
+        log_mib: u64,
+        /// MiB of the cache.
+        #[arg(long, default_value_t = 64)]
+        cache_mib: u64,
+        /// Where the image is made.
+        #[arg(long, default_value = "/dev/shm")]
+        dir: PathBuf,
+    },
     /// The allocator's mechanisms from their oldest forms to the default, step by step, with one thread and with two.
     Ladder {
         /// Visit groups one by one until the last step, as `mb_optimize_scan=0`; else from the head of lists by order.
@@ -349,6 +361,9 @@ fn main() -> ExitCode {
         What::DiskImages { rounds, dir } => disk_images::compare(rounds.max(1), &dir),
         What::PageWork { rounds } => pages::work(rounds.max(1)),
         What::PageMemory { gib, limit_mib, dir } => pages::memory(gib.max(1), limit_mib.max(1), &dir),
+        What::LogMemory { log_mib, cache_mib, dir } => {
+            pages::log_memory(log_mib.max(4), cache_mib.max(1), &dir)
+        }
         What::Mount { runs, dir } => mount::compare(runs.max(1), &dir),
         What::MountLatency { rounds, seconds, dir } => {
             mount::latency(rounds.max(1), Duration::from_secs(seconds.max(1)), &dir)

@@ -208,6 +208,41 @@ pub fn memory(gib: u64, limit_mib: u64, dir: &Path) -> Result<()> {
     if most_kib > allowed_kib { Err("more memory than allowed".into()) } else { Ok(()) }
 }
 
+/// Makes as many empty files as there are inodes, on a disk whose log of `log_mib` MiB has room for all that they change, with a sync after
+/// each 20,000, and prints the most memory that the process had resident. Its cache is of `cache_mib` MiB.
+///
+/// # Errors
+/// If that is more than the cache, the half of it that committed blocks may take besides, and 64 MiB.
+pub fn log_memory(log_mib: u64, cache_mib: u64, dir: &Path) -> Result<()> {
+    const INODES: u64 = 2_000_000;
+    const FILES_PER_DIRECTORY: u64 = 5000;
+    let scratch = Scratch::new(dir)?;
+    let image =
+        scratch.image_with("image", &["-J", &format!("size={log_mib}"), "-N", &INODES.to_string()])?;
+    let before_kib = resident_max_kib()?;
+    let fs = Mount::new().cache_bytes(cache_mib << 20).open(&image)?;
+    let files = INODES * 9 / 10;
+    for file in 0..files {
+        let directory = file / FILES_PER_DIRECTORY;
+        if file % FILES_PER_DIRECTORY == 0 {
+            fs.create_dir(format!("/{directory}"))?;
+        }
+        drop(fs.options().write(true).create(true).open(format!("/{directory}/{file}"))?);
+        if file % 20_000 == 0 {
+            fs.sync()?;
+        }
+    }
+    let most_kib = resident_max_kib()?;
+    fs.unmount()?;
+    let allowed_kib = before_kib + (cache_mib << 10) * 3 / 2 + (64 << 10);
+    println!(
+        "{files} files, log of {log_mib} MiB, cache of {cache_mib} MiB: resident {} MiB, allowed {} MiB",
+        most_kib >> 10,
+        allowed_kib >> 10
+    );
+    if most_kib > allowed_kib { Err("more memory than allowed".into()) } else { Ok(()) }
+}
+
 fn resident_max_kib() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
