@@ -65,10 +65,27 @@ pub struct Grown {
 /// Those of mounting for writing and of [`Volume::grow`].
 pub(crate) fn grow(device: &Arc<dyn BlockDevice>, options: &Options, bytes: u64) -> Result<Grown> {
     let options = Options { background: false, page_cache_bytes: Some(0), ..options.clone() };
+    if bytes > device.size() {
+        // Before a mount writes anything.
+        let superblock = read_superblock(&**device)?;
+        check_size(
+            bytes,
+            superblock.blocks_count().saturating_mul(u64::from(superblock.block_size())),
+            &**device,
+        )?;
+    }
     let (volume, mounted) = Volume::mount(device.clone(), &options)?;
     let grown = volume.grow(bytes)?;
     volume.unmount()?;
     Ok(Grown { mounted, ..grown })
+}
+
+/// Refuses a size that is below the file system's or above its device's.
+fn check_size(bytes: u64, from_bytes: u64, device: &dyn BlockDevice) -> Result<()> {
+    match (from_bytes..=device.size()).contains(&bytes) {
+        true => Ok(()),
+        false => Err(Error::OutOfRange { what: "size in bytes", min: from_bytes, max: device.size() }),
+    }
 }
 
 /// Refuses a disk with clusters, whose new groups and moved files would have to lie in whole clusters.
@@ -96,13 +113,7 @@ impl Volume {
         let _one = self.resizing.lock();
         let block_size = u64::from(self.geometry.block_size);
         let from_bytes = self.geometry.blocks_count * block_size;
-        if !(from_bytes..=self.device.size()).contains(&bytes) {
-            return Err(Error::OutOfRange {
-                what: "size in bytes",
-                min: from_bytes,
-                max: self.device.size(),
-            });
-        }
+        check_size(bytes, from_bytes, &*self.device)?;
         let mut steps = 0;
         while let Some(step) = Step::plan(self, bytes / block_size)? {
             step.take(self)?;

@@ -126,7 +126,15 @@ fn sizes_that_cannot_be_are_refused_and_change_nothing() {
     let Some(image) = Image::made(64 * MIB, &["-b4096", "-O", "^64bit"]) else { return };
     let device: Arc<dyn BlockDevice> = Arc::new(image.load(20 << 40));
     let grow = |bytes| Mount::new().grow_device(&device, bytes);
-    for bytes in [0, 63 * MIB, 21 << 40] {
+    let start = || {
+        let mut start = vec![0; (4 * MIB) as usize];
+        device.read_at(0, &mut start).expect("read");
+        start
+    };
+    let before = start();
+    assert!(matches!(grow(21 << 40), Err(Error::OutOfRange { .. })));
+    assert!(start() == before, "not even the time of a mount is written for what the device has no room for");
+    for bytes in [0, 63 * MIB] {
         assert!(matches!(grow(bytes), Err(Error::OutOfRange { .. })), "{bytes}");
     }
     assert!(matches!(grow(17 << 40), Err(Error::Unsupported(why)) if why.contains("64bit")));
