@@ -174,7 +174,7 @@ impl Mkfs {
             self.ownership.check_geometry(&geometry)?;
             let room = source.count(&geometry)?;
             builder = self.identified(builder, &room, clock);
-            builder = self.with_room(builder, &room);
+            builder = self.with_inodes_for(builder, &room);
             if follows_content {
                 let blocks =
                     room.smallest(&builder, self.free.unwrap_or(0)).map_err(|error| self.failed(&error))?;
@@ -356,7 +356,7 @@ impl Mkfs {
     }
 
     /// Sees to it that there are inodes enough, and that no more is reserved than was asked for.
-    fn with_room(&self, mut builder: Builder, room: &Room) -> Builder {
+    fn with_inodes_for(&self, mut builder: Builder, room: &Room) -> Builder {
         let is_sized = self.size.is_some() || !self.place().may_resize();
         if !is_sized && self.reserved_percent.is_none() {
             builder = builder.reserved_percent(0.0);
