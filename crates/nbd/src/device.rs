@@ -149,7 +149,7 @@ impl NbdDevice {
     /// Writes whole blocks; durably if the server is to do that.
     fn write_blocks(&self, offset: u64, bufs: &[IoSlice<'_>], fua: bool) -> io::Result<()> {
         let most = self.export.agreed().payload_bytes_max as usize;
-        let total: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let total = total_bytes(bufs);
         if total <= most {
             return self.write_piece(offset, bufs, fua);
         }
@@ -163,7 +163,7 @@ impl NbdDevice {
     }
 
     fn write_piece(&self, offset: u64, bufs: &[IoSlice<'_>], fua: bool) -> io::Result<()> {
-        let bytes: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let bytes = total_bytes(bufs);
         if bytes == 0 {
             return Ok(());
         }
@@ -190,16 +190,14 @@ impl NbdDevice {
         )
     }
 
-    /// Writes any range.
+    /// Writes any range; durably if the server is to do that.
     fn write(&self, offset: u64, bufs: &[IoSlice<'_>], fua: bool) -> io::Result<()> {
-        let bytes: usize = bufs.iter().map(|buf| buf.len()).sum();
-        check_range(self.size(), offset, bytes as u64)?;
-        self.check_writable()?;
+        let bytes = total_bytes(bufs);
         if self.block_bytes() == 1 {
-            self.write_blocks(offset, bufs, fua)?;
+            self.write_blocks(offset, bufs, fua)
         } else if self.is_whole(offset, bytes as u64) {
             let _shared = self.parts.read();
-            self.write_blocks(offset, bufs, fua)?;
+            self.write_blocks(offset, bufs, fua)
         } else {
             let _alone = self.parts.write();
             let (start, end) = self.around(offset, bytes as u64);
@@ -211,9 +209,8 @@ impl NbdDevice {
                 self.read_blocks(end - block as u64, &mut whole[last..])?;
             }
             whole[from..from + bytes].copy_from_slice(&concat(bufs, bytes));
-            self.write_blocks(start, &[IoSlice::new(&whole)], fua)?;
+            self.write_blocks(start, &[IoSlice::new(&whole)], fua)
         }
-        self.bound_memory()
     }
 
     /// Flushes if what is kept takes too much memory.
@@ -223,7 +220,8 @@ impl NbdDevice {
         if kept > UNFLUSHED_BYTES_MAX { self.flush() } else { Ok(()) }
     }
 
-    fn check_writable(&self) -> io::Result<()> {
+    fn check_write(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        check_range(self.size(), offset, bytes)?;
         if self.is_read_only {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
@@ -253,13 +251,19 @@ impl BlockDevice for NbdDevice {
     }
 
     fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        self.write(offset, bufs, false)
+        self.check_write(offset, total_bytes(bufs) as u64)?;
+        self.write(offset, bufs, false)?;
+        self.bound_memory()
     }
 
     fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        let can_fua = self.has(export::SEND_FUA);
-        self.write(offset, &[IoSlice::new(buf)], can_fua)?;
-        if can_fua { Ok(()) } else { self.flush() }
+        self.check_write(offset, buf.len() as u64)?;
+        let bufs = [IoSlice::new(buf)];
+        if self.has(export::SEND_FUA) {
+            return self.durable.run(|| self.write(offset, &bufs, true));
+        }
+        self.write(offset, &bufs, false)?;
+        self.flush()
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -288,8 +292,7 @@ impl BlockDevice for NbdDevice {
     }
 
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        check_range(self.size(), offset, bytes)?;
-        self.check_writable()?;
+        self.check_write(offset, bytes)?;
         if !self.has(export::SEND_TRIM) {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -304,8 +307,7 @@ impl BlockDevice for NbdDevice {
     }
 
     fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        check_range(self.size(), offset, bytes)?;
-        self.check_writable()?;
+        self.check_write(offset, bytes)?;
         let (start, end) = self.within(offset, bytes);
         if !self.has(export::SEND_WRITE_ZEROES) || start >= end {
             return self.write_zero_bytes(offset, offset + bytes);
@@ -347,6 +349,7 @@ impl NbdDevice {
         while at < to {
             let count = (to - at).min(ZEROES_BYTES);
             self.write(at, &[IoSlice::new(&zeroes[..count as usize])], false)?;
+            self.bound_memory()?;
             at += count;
         }
         Ok(())
@@ -357,6 +360,11 @@ impl Drop for NbdDevice {
     fn drop(&mut self) {
         self.export.close();
     }
+}
+
+/// How many bytes all buffers have.
+fn total_bytes(bufs: &[IoSlice<'_>]) -> usize {
+    bufs.iter().map(|buf| buf.len()).sum()
 }
 
 /// The bytes of all buffers.
