@@ -19,7 +19,7 @@ TEST_TOOLS := $(BUILD_TOOLS) c++:g++ pkg-config:pkgconf mke2fs:e2fsprogs setfatt
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-package install-capi test-capi test-python test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-online-growth test-contexts fuzz mutations fuzz-structures test-exchange test-disk-images test-nbd test-layers test-labels test-images test-boot soak test-guide-lab lint demo install install-names static test-static deb dist test-newcomer test-drop-in bench bench-layout bench-disk-images bench-nbd ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
+.PHONY: all build test test-package install-capi test-capi test-python test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-online-growth test-contexts fuzz mutations fuzz-structures test-exchange test-disk-images test-nbd test-ceph test-layers test-labels test-images test-boot soak test-guide-lab lint demo install install-names static test-static deb dist test-newcomer test-drop-in bench bench-layout bench-disk-images bench-nbd ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -243,6 +243,15 @@ test-nbd: setup-test build
 	EXTANT_NBD_KILLS=200 EXTANT_NBD_SEEDS=1000 $(CARGO) test --locked -p extant-nbd -- --nocapture
 	EXTANT_NBD_KILLS=100 $(CARGO) test --locked -p extant-cli --test mount network:: -- --nocapture --include-ignored
 	$(CARGO) test --locked -p extant-cli --test command network:: -- --nocapture
+
+# A Ceph cluster of this host: git, sqlite3 and PostgreSQL on an RBD image while an OSD is killed, CUTS hosts that are cut off while they sync
+# files, and the guide; needs root, /dev/fuse and 6 GiB on /dev/shm; 10 minutes.
+CUTS := 10
+test-ceph: setup-test build
+	@scripts/setup "ceph-mon:ceph-mon qemu-block-extra" ceph-mgr:ceph-mgr ceph-osd:ceph-osd rbd:ceph-common qemu-nbd:qemu-utils \
+	pg_lsclusters:postgresql sqlite3:sqlite3
+	scripts/test-ceph target/release/extant $(CUTS)
+	RUN_BY="make test-ceph" scripts/run-guides target/release/extant docs/guides/disks-on-ceph.md
 
 # Which cache lines two threads share that work in two directories, by traces of their memory; fails if one passes
 # to and fro in more than one of 64 operations.
