@@ -17,7 +17,7 @@ use extant_rt::{Arc, Condvar, LockClass, Mutex, MutexGuard, before_wait};
 
 use crate::reply::{Content, End, Expected, Head, Progress, Range};
 use crate::stream::{Receiver, Sender, Socket};
-use crate::wire::{Request, command, errno};
+use crate::wire::{Request, command};
 
 /// Keys among the locks of a device, in their order.
 const SENDER_KEY: u64 = 2;
@@ -308,11 +308,6 @@ impl Connection {
         }
         match slot.progress.finish(slot.expected) {
             Ok(None) => Ok(()),
-            Ok(Some((errno::ESHUTDOWN, _))) => {
-                let end = End::Lost("the server is shutting down".into());
-                self.end(end.clone());
-                Err(end.into())
-            }
             Ok(Some((errno, message))) => Err(Failed::Refused(errno, message)),
             Err(end) => {
                 self.end(end.clone());

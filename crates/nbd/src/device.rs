@@ -84,7 +84,7 @@ impl NbdDevice {
     }
 
     /// Makes a request in the current session, again in the next one if it is lost; `accept` notes the outcome if its session is
-    /// still the current one.
+    /// still the current one. A request that the server fails is not made again, whatever the error (N10).
     fn request(
         &self,
         (what, offset, bytes): (&str, u64, u64),

@@ -109,7 +109,6 @@ pub mod errno {
     pub const ENOSPC: u32 = 28;
     pub const EOVERFLOW: u32 = 75;
     pub const ENOTSUP: u32 = 95;
-    pub const ESHUTDOWN: u32 = 108;
 }
 
 /// A request without its payload.

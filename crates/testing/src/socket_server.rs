@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 /// How long a server may take until it can be connected to.
 const START_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// How long it may take to end when it is asked to.
+const END_TIME_MAX: Duration = Duration::from_secs(10);
+
 /// A server on a socket in a directory; killed on drop.
 #[derive(Debug)]
 pub struct SocketServer {
@@ -45,7 +48,21 @@ impl SocketServer {
         self.child.wait().expect("it ended");
     }
 
-    /// Starts it again after a kill.
+    /// Asks it to end, and waits until it has. What it has in memory may be kept.
+    ///
+    /// # Panics
+    /// If it does not end in time.
+    pub fn terminate(&mut self) {
+        let status = Command::new("kill").arg(self.child.id().to_string()).status();
+        assert!(status.expect("a program of the system").success(), "it ran");
+        let begun = Instant::now();
+        while self.child.try_wait().expect("a child").is_none() {
+            assert!(begun.elapsed() < END_TIME_MAX, "{:?} does not end", self.command);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Starts it again after its end.
     ///
     /// # Panics
     /// As [`SocketServer::start`].
