@@ -42,7 +42,7 @@ const OWN_PROCESS: [&str; 3] = ["std::process::exit", "std::process::abort", "st
 const OUTSIDE_WORLD: [&str; 6] = ["extant_rt", "extant_block", "std::fs", "std::io", "std::net", "std::os"];
 
 /// Each library with what it must not name. `rt` and `block` name the host's own interfaces.
-const LIBRARIES: [(&str, &[&[&str]]); 12] = [
+const LIBRARIES: [(&str, &[&[&str]]); 13] = [
     ("ondisk", &[&RUNTIME, &PROGRAM, &PROCESSES, &OUTSIDE_WORLD]),
     ("alloc", &[&RUNTIME, &PROGRAM, &PROCESSES]),
     ("journal", &[&RUNTIME, &PROGRAM, &PROCESSES]),
@@ -51,6 +51,7 @@ const LIBRARIES: [(&str, &[&[&str]]); 12] = [
     ("archive", &[&RUNTIME, &PROGRAM, &PROCESSES]),
     ("diskimage", &[&RUNTIME, &PROGRAM, &PROCESSES]),
     ("capi", &[&RUNTIME, &PROGRAM, &PROCESSES]),
+    ("http", &[&RUNTIME, &PROGRAM, &PROCESSES]),
     ("nbd", &[&RUNTIME, &PROGRAM, &PROCESSES]),
     ("fuse", &[&RUNTIME, &PROGRAM, &OWN_PROCESS]),
     ("block", &[&RUNTIME, &PROGRAM, &PROCESSES]),

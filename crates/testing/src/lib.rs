@@ -1,13 +1,15 @@
-//! What the tests of several crates share: the end of a mount, a kernel in a guest, servers of sockets, and what is zero.
+//! What the tests of several crates share: the end of a mount, a kernel in a guest, servers of sockets and of HTTP, and what is zero.
 //!
 //! Tests of one program run beside each other, and each starts programs. Between the fork and the exec of one, the child has all files open
 //! that this process has open, also those on another test's mount: for that moment the mount is busy.
 #![forbid(unsafe_code)]
 
 mod guest;
+mod http_server;
 mod socket_server;
 
 pub use guest::{Guest, Setup};
+pub use http_server::{HttpAnswer, HttpRequest, HttpServer, HttpStream};
 pub use socket_server::SocketServer;
 
 use std::path::Path;
