@@ -27,7 +27,7 @@ const BATCH_BLOCKS: usize = 256;
 
 /// Requests in flight at once, where a request takes time. jbd2 submits a batch of 64 buffers and leaves the rest to the device;
 /// here each request has a thread that waits for it.
-const REQUESTS_IN_FLIGHT: usize = 8;
+pub(crate) const REQUESTS_IN_FLIGHT: usize = 8;
 
 /// The right to write blocks to their final locations, which one thread has at a time (kernel `j_checkpoint_mutex`). A drop
 /// gives it up.

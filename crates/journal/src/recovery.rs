@@ -12,6 +12,8 @@
 //! Source: `jbd2_journal_recover`, `do_one_pass` (`fs/jbd2/recovery.c`). Checked by `tests/interop.rs`,
 //! `tests/crash.rs`, `tests/fuzz.rs`.
 
+mod blocks;
+
 use std::collections::{BTreeMap, HashMap};
 
 use extant_block::BlockDevice;
@@ -23,6 +25,7 @@ pub use crate::fast_commit::FastCommitRecord;
 use crate::fast_commit::{self, Area};
 use crate::log::{self, Ring, write_sorted};
 use crate::{Corrupt, LogMap, Result};
+use blocks::LogBlocks;
 
 /// Why the scan of the log ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,10 +132,10 @@ fn begin<'a>(
     fs_blocks_count: u64,
 ) -> Result<(Reader<'a>, Replay)> {
     let (superblock, superblock_block) = log::read_superblock(device, map, block_size)?;
+    let ring = Ring::new(&superblock, map, block_size)?;
     let reader = Reader {
-        device,
-        map,
-        ring: Ring::new(&superblock, map, block_size)?,
+        blocks: LogBlocks::new(device, map, ring, block_size as usize),
+        ring,
         format: superblock.format(),
         start: superblock.s_start,
         sequence: superblock.s_sequence,
@@ -239,8 +242,7 @@ impl Replay {
 }
 
 struct Reader<'a> {
-    device: &'a dyn BlockDevice,
-    map: &'a LogMap,
+    blocks: LogBlocks<'a>,
     ring: Ring,
     format: Format,
     start: u32,
@@ -279,14 +281,6 @@ impl Reader<'_> {
         Cursor { at: self.start, left: self.ring.len() }
     }
 
-    fn read(&self, log_block: u32, into: &mut [u8]) -> Result<()> {
-        log::read_block(self.device, self.map, log_block, into)
-    }
-
-    fn buffer(&self) -> Vec<u8> {
-        vec![0; self.format.block_bytes()]
-    }
-
     /// Scans a log that is not empty and reports where it ends; the first transaction that is not complete.
     fn scan_into(&self, recovered: &mut Replay) -> Result<Option<TransactionId>> {
         if recovered.is_empty() {
@@ -304,7 +298,6 @@ impl Reader<'_> {
 
     fn scan(&self, sb: &Superblock) -> Result<Scan> {
         let mut cursor = self.cursor();
-        let mut block = self.buffer();
         let mut end = self.sequence;
         let mut end_block = self.start;
         let mut check = CommitCheck::new(sb);
@@ -313,7 +306,7 @@ impl Reader<'_> {
             if !cursor.skip(self.ring, 1) {
                 break Stop::WholeLog;
             }
-            self.read(at, &mut block)?;
+            let block = self.blocks.get(at)?;
             let Some(header) = Header::parse(&block) else { break Stop::NoMagic };
             if header.sequence != end {
                 break Stop::OtherSequence;
@@ -346,10 +339,8 @@ impl Reader<'_> {
     fn sum_v1(&self, check: &mut CommitCheck, descriptor: &[u8], first: u32, count: u32) -> Result<()> {
         if let Some(sum) = &mut check.crc32 {
             *sum = jbd2::crc32_be(*sum, descriptor);
-            let mut copy = self.buffer();
             for index in 0..count {
-                self.read(self.ring.advance(first, index), &mut copy)?;
-                *sum = jbd2::crc32_be(*sum, &copy);
+                *sum = jbd2::crc32_be(*sum, &self.blocks.get(self.ring.advance(first, index))?);
             }
         }
         Ok(())
@@ -362,14 +353,13 @@ impl Reader<'_> {
         mut each: impl FnMut(TransactionId, BlockType, u32, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let mut cursor = self.cursor();
-        let mut block = self.buffer();
         let mut sequence = self.sequence;
         while sequence != end {
             let at = cursor.at;
             if !cursor.skip(self.ring, 1) {
                 break;
             }
-            self.read(at, &mut block)?;
+            let block = self.blocks.get(at)?;
             match Header::parse(&block).and_then(|header| header.block_type) {
                 Some(BlockType::Commit) => sequence = sequence.next(),
                 Some(kind @ (BlockType::Descriptor | BlockType::Revoke)) => {
@@ -435,15 +425,16 @@ impl Reader<'_> {
     }
 
     fn copy(&self, sequence: TransactionId, from: u32, tag: &Tag) -> Result<Arc<[u8]>> {
-        let mut copy = self.buffer();
-        self.read(from, &mut copy)?;
+        let copy = self.blocks.get(from)?;
         if !self.format.copy_matches(sequence, &copy, tag) {
             return Err(Corrupt::CopyChecksum(from).into());
         }
         if tag.flags.contains(TagFlags::ESCAPE) {
+            let mut copy = copy.to_vec();
             jbd2::unescape(&mut copy);
+            return Ok(copy.into());
         }
-        Ok(copy.into())
+        Ok(copy)
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PlainClient, Rng, format_log};
+use common::{PlainClient, Rng, WithLatency, format_log};
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_journal::{Journal, LogMap, Options, recovery};
 use extant_ondisk::FsBlock;
@@ -62,7 +62,21 @@ fn damaged_logs_never_panic_and_never_leave_the_file_system() {
         for _ in 0..200 {
             let device = sound.snapshot();
             damage(&device, &mut rng);
-            match recovery::replay(&device, &map, BLOCK, BLOCKS) {
+            let found = recovery::replay(&device, &map, BLOCK, BLOCKS);
+            let read_ahead = recovery::replay(&WithLatency(&device), &map, BLOCK, BLOCKS);
+            match (&found, &read_ahead) {
+                (Ok(found), Ok(read_ahead)) => {
+                    assert!(found.blocks == read_ahead.blocks, "seed {seed}");
+                    assert_eq!(
+                        format!("{:?}", found.report),
+                        format!("{:?}", read_ahead.report),
+                        "seed {seed}"
+                    );
+                }
+                (Err(found), Err(read_ahead)) => assert_eq!(found.to_string(), read_ahead.to_string()),
+                _ => panic!("seed {seed}: {:?} and {:?}", found.is_ok(), read_ahead.is_ok()),
+            }
+            match found {
                 Ok(replay) => {
                     replayed += 1;
                     assert!(replay.blocks.keys().all(|block| block.0 < BLOCKS), "seed {seed}");

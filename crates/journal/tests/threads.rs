@@ -408,6 +408,7 @@ struct Counting {
     has_latency: bool,
     in_flight: AtomicU64,
     most: AtomicU64,
+    requests: AtomicU64,
     /// A write to this block fails.
     bad: FsBlock,
 }
@@ -417,13 +418,11 @@ impl BlockDevice for Counting {
         self.memory.size()
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.wait();
         self.memory.read_at(offset, buf)
     }
     fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        let now = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most.fetch_max(now, Ordering::SeqCst);
-        std::thread::sleep(Duration::from_millis(2));
-        self.in_flight.fetch_sub(1, Ordering::SeqCst);
+        self.wait();
         if offset == self.bad.0 * u64::from(BLOCK) {
             return Err(io::Error::from_raw_os_error(28));
         }
@@ -444,16 +443,59 @@ impl BlockDevice for Counting {
     }
 }
 
+impl Counting {
+    fn new(blocks: u64, has_latency: bool, bad: FsBlock) -> Arc<Self> {
+        let memory = MemoryDevice::new(blocks * u64::from(BLOCK));
+        let [in_flight, most, requests] = [const { AtomicU64::new(0) }; 3];
+        Arc::new(Self { memory, has_latency, in_flight, most, requests, bad })
+    }
+
+    fn wait(&self) {
+        let now = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(2));
+        self.in_flight.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_log_is_replayed_with_several_reads_in_flight_where_they_take_time() {
+    const LOG: u32 = 1200;
+    let replayed = |has_latency: bool| {
+        let device = Counting::new(2000, has_latency, FsBlock(2000));
+        let map = format_log(&*device, BLOCK, 1, LOG);
+        let journal = Journal::open(device.clone(), device.clone(), BLOCK, map.clone(), Options::default())
+            .expect("open");
+        let client = PlainClient::attach(&journal);
+        for transaction in 0..10_u64 {
+            let handle = journal.start(64).expect("start");
+            (0..64).for_each(|number| client.change(1300 + number, &[transaction as u8; BLOCK as usize]));
+            handle.finish();
+            journal.commit_running().expect("commit");
+        }
+        device.most.store(0, Ordering::SeqCst);
+        device.requests.store(0, Ordering::SeqCst);
+        let replay = recovery::replay(&*device, &map, BLOCK, 2000).expect("replay");
+        assert_eq!(replay.report.transactions, 10);
+        assert!(
+            replay.blocks.values().all(|bytes| bytes[..] == [9; BLOCK as usize]) && replay.blocks.len() == 64
+        );
+        (device.requests.load(Ordering::SeqCst), device.most.load(Ordering::SeqCst))
+    };
+    let (one_by_one, alone) = replayed(false);
+    let (requests, most) = replayed(true);
+    assert_eq!(alone, 1);
+    assert!(
+        most > 4 && requests * 10 < one_by_one,
+        "{requests} reads, {most} at once; {one_by_one} one by one"
+    );
+}
+
 #[test]
 fn a_checkpoint_keeps_several_writes_in_flight_where_they_take_time() {
     for (has_latency, bad) in [(false, None), (true, None), (true, Some(FsBlock(HOME + 40)))] {
-        let device = Arc::new(Counting {
-            memory: MemoryDevice::new(BLOCKS * u64::from(BLOCK)),
-            has_latency,
-            in_flight: AtomicU64::new(0),
-            most: AtomicU64::new(0),
-            bad: bad.unwrap_or(FsBlock(BLOCKS)),
-        });
+        let device = Counting::new(BLOCKS, has_latency, bad.unwrap_or(FsBlock(BLOCKS)));
         let map = format_log(&*device, BLOCK, 1, 190);
         let journal =
             Journal::open(device.clone(), device.clone(), BLOCK, map, Options::default()).expect("open");
