@@ -187,10 +187,14 @@ impl Dir {
             share_work(requests, chunks.into_iter(), |number| volume.read_ahead_inode(number));
         };
         let directories: Vec<_> = entries.iter().filter(is_directory).map(|entry| entry.inode).collect();
-        read_inodes(match what {
-            ReadAhead::Names => directories.clone(),
-            ReadAhead::Inodes => entries.iter().map(|entry| entry.inode).collect(),
-        });
+        match what {
+            // The inodes between those of directories are not needed.
+            ReadAhead::Names => {
+                let runs = volume.table_runs(&directories);
+                share_work(requests, runs.into_iter(), |run| volume.read_ahead_table(run));
+            }
+            ReadAhead::Inodes => read_inodes(entries.iter().map(|entry| entry.inode).collect()),
+        }
         let names = |number: InodeNumber| {
             let mut numbers = Vec::new();
             // Damage is found when the directory is visited.

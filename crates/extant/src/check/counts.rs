@@ -25,6 +25,10 @@ impl Checker<'_> {
             if self.findings.is_full() {
                 return Ok(());
             }
+            if let Some(first) = self.bitmaps_of(group).next() {
+                let groups = self.groups().skip(group.0 as usize);
+                self.read_window(first, groups.flat_map(|group| self.bitmaps_of(group)));
+            }
             let Some(descriptor) = self.descriptor(group).cloned() else { continue };
             let clusters = self.check_block_bitmap(group, &descriptor)?;
             let inodes = self.check_inode_bitmap(group, &descriptor)?;
@@ -40,6 +44,20 @@ impl Checker<'_> {
         Ok(())
     }
 
+    /// The blocks of a group's bitmaps that were written.
+    fn bitmaps_of(&self, group: GroupNumber) -> impl Iterator<Item = FsBlock> {
+        let descriptor = self.descriptor(group);
+        let has_blocks = descriptor.filter(|descriptor| !self.is_block_uninit(descriptor));
+        let has_inodes = descriptor.filter(|_| !self.is_inode_uninit(group));
+        let blocks = has_blocks.map(|descriptor| descriptor.block_bitmap());
+        blocks.into_iter().chain(has_inodes.map(|descriptor| descriptor.inode_bitmap()))
+    }
+
+    /// Whether a group's block bitmap was never written.
+    fn is_block_uninit(&self, descriptor: &GroupDescriptor) -> bool {
+        self.checksums.has_group_checksums() && descriptor.flags().contains(GroupFlags::BLOCK_UNINIT)
+    }
+
     /// Compares a group's block bitmap; its free clusters, as found.
     fn check_block_bitmap(&mut self, group: GroupNumber, descriptor: &GroupDescriptor) -> Result<u32> {
         let geometry = self.geometry;
@@ -47,9 +65,7 @@ impl Checker<'_> {
         let location = Location::of(Structure::BlockBitmap).group(group).block(block);
         let count = geometry.clusters_in_group(group);
         let found = self.claims.group(group).unwrap_or_default().to_vec();
-        let uninit =
-            self.checksums.has_group_checksums() && descriptor.flags().contains(GroupFlags::BLOCK_UNINIT);
-        if uninit {
+        if self.is_block_uninit(descriptor) {
             let stated = self.own_blocks_of(group);
             self.compare_bits(&found, &stated, count, location, "cluster");
         } else if geometry.is_valid_block_run(block, 1) {

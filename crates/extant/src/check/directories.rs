@@ -48,15 +48,24 @@ impl Checker<'_> {
     pub(super) fn check_directories(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<()> {
         let numbers: Vec<InodeNumber> = self.directories.keys().copied().collect();
         let total = numbers.len() as u64;
-        for (done, number) in (1..).zip(numbers) {
+        for (done, &number) in (1..).zip(&numbers) {
             if self.findings.is_full() {
                 self.names_incomplete = true;
                 break;
+            }
+            if let Some(first) = self.blocks_of_directory(number).next() {
+                let next = numbers.iter().skip(done as usize - 1);
+                self.read_window(first, next.flat_map(|number| self.blocks_of_directory(*number)));
             }
             self.check_directory(number)?;
             progress(Progress { pass: Pass::Directories, done, total });
         }
         Ok(())
+    }
+
+    /// The blocks of a directory whose entries were not read yet.
+    fn blocks_of_directory(&self, number: InodeNumber) -> impl Iterator<Item = FsBlock> {
+        self.directories.get(&number).into_iter().flat_map(|directory| blocks_of_runs(&directory.runs, 0))
     }
 
     fn check_directory(&mut self, number: InodeNumber) -> Result<()> {
@@ -80,7 +89,8 @@ impl Checker<'_> {
         }
         let may_have_holes = self.superblock.incompat().contains(IncompatFeatures::LARGEDIR);
         let mut expected = 0;
-        for run in &runs {
+        for (index, run) in runs.iter().enumerate() {
+            let rest = runs.get(index..).unwrap_or_default();
             if run.logical != expected && !may_have_holes {
                 self.findings.add(reading.location(), format!("has no block {expected}"));
             }
@@ -88,7 +98,9 @@ impl Checker<'_> {
                 if self.findings.is_full() {
                     return Ok(());
                 }
-                self.check_block(&mut reading, run.logical + offset, FsBlock(run.start.0 + offset))?;
+                let block = FsBlock(run.start.0 + offset);
+                self.read_window(block, blocks_of_runs(rest, offset));
+                self.check_block(&mut reading, run.logical + offset, block)?;
             }
             expected = run.logical + run.len;
         }
@@ -130,4 +142,10 @@ impl Checker<'_> {
         self.check_entries(reading, logical, &bytes, usable, role, location);
         Ok(())
     }
+}
+
+/// The blocks of runs, from one of the first run on.
+fn blocks_of_runs(runs: &[Run], offset: u64) -> impl Iterator<Item = FsBlock> {
+    let blocks = |run: &Run| run.start.0..run.start.0 + run.len;
+    runs.iter().flat_map(blocks).skip(offset as usize).map(FsBlock)
 }

@@ -10,6 +10,9 @@ use crate::error::{Location, Result};
 /// Slots that a node may leave for a tail.
 const SPARE_SLOTS: usize = 2;
 
+/// Children of a node that are read ahead together.
+const CHILDREN_AHEAD: usize = 128;
+
 /// The blocks of the file that a node may map.
 #[derive(Clone, Copy, Debug)]
 struct Range {
@@ -57,8 +60,12 @@ impl Checker<'_> {
                 }
             }
             Entries::Index(indexes) => {
+                let children: Vec<_> = indexes.iter().map(|index| index.child).collect();
                 let ends: Vec<u64> = indexes.iter().skip(1).map(|next| u64::from(next.logical.0)).collect();
                 for (position, index) in indexes.into_iter().enumerate() {
+                    if position.is_multiple_of(CHILDREN_AHEAD) {
+                        self.read_ahead(children.iter().copied().skip(position).take(CHILDREN_AHEAD));
+                    }
                     let end = ends.get(position).copied().unwrap_or(range.end);
                     self.map_child(index, end, node.depth - 1, range, walk)?;
                 }
@@ -96,7 +103,7 @@ impl Checker<'_> {
         if self.findings.is_full() || !self.claim_map_block(walk, block, Structure::ExtentNode) {
             return Ok(());
         }
-        let bytes = self.read(block, location)?;
+        let bytes = self.read_last(block, location)?;
         if !self.checksums.verify_extent_block(walk.number, walk.generation, &bytes) {
             self.findings.add(location, "bad checksum");
         }

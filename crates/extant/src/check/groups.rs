@@ -37,6 +37,8 @@ impl Checker<'_> {
 
     fn read_descriptor(&mut self, group: GroupNumber) -> Result<GroupDescriptor> {
         let (block, offset) = self.geometry.descriptor_location(group);
+        let rest = group.0 / self.geometry.desc_per_block..self.geometry.descriptor_block_count();
+        self.read_window(block, rest.map(|index| self.geometry.descriptor_block(index)));
         let location = Location::of(Structure::GroupDescriptor).group(group).block(block);
         let bytes = self.read(block, location)?;
         let raw = bytes.get(offset as usize..).unwrap_or_default();

@@ -51,6 +51,10 @@ impl Checker<'_> {
         index: &mut Index,
         location: Location,
     ) -> Result<()> {
+        if levels > 0 {
+            let inner = (0..node.count()).filter_map(|position| node.child(position));
+            self.read_ahead(inner.filter_map(|child| reading.block(u64::from(child.0))));
+        }
         for position in 0..node.count() {
             let Some(child) = node.child(position).filter(|_| !self.findings.is_full()) else { break };
             let start = if position == 0 { range.start } else { node.hash(position) };

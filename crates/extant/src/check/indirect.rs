@@ -7,6 +7,9 @@ use super::Checker;
 use super::maps::{Run, Walk};
 use crate::error::{Location, Result};
 
+/// Tables that a table names and that are read ahead together.
+const CHILDREN_AHEAD: u32 = 128;
+
 impl Checker<'_> {
     pub(super) fn map_block_numbers(&mut self, i_block: &[u8], walk: &mut Walk<'_>) -> Result<()> {
         let location = Location::of(Structure::Inode).inode(walk.number);
@@ -47,7 +50,7 @@ impl Checker<'_> {
             return Ok(());
         }
         let location = Location::of(Structure::IndirectBlock).inode(walk.number).block(block);
-        let table = self.read(block, location)?;
+        let table = self.read_last(block, location)?;
         let per_table = self.geometry.block_size / 4;
         let span = u64::from(per_table).pow(levels - 1);
         for slot in 0..per_table {
@@ -55,6 +58,12 @@ impl Checker<'_> {
             if levels == 1 {
                 self.map_pointer(&table, slot, at, location, walk);
             } else {
+                if slot.is_multiple_of(CHILDREN_AHEAD) {
+                    let children = (slot..per_table).take(CHILDREN_AHEAD as usize);
+                    let pointers =
+                        children.filter_map(|slot| pointer(&table, slot)).filter(|child| *child != 0);
+                    self.read_ahead(pointers.map(|child| FsBlock(u64::from(child))));
+                }
                 let child = pointer(&table, slot).unwrap_or(0);
                 self.map_table(FsBlock(u64::from(child)), levels - 1, at, walk)?;
             }

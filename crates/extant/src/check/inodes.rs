@@ -27,18 +27,15 @@ impl Checker<'_> {
     }
 
     fn check_table(&mut self, group: GroupNumber) -> Result<()> {
-        let Some(table) = self.descriptor(group).map(|descriptor| descriptor.inode_table()) else {
-            return Ok(());
-        };
-        let table_blocks = u64::from(self.geometry.inode_table_blocks_per_group);
-        if !self.geometry.is_valid_block_run(table, table_blocks) {
-            return Ok(());
-        }
+        let Some(table) = self.checked_table(group) else { return Ok(()) };
         let location = Location::of(Structure::Inode).group(group);
         let count = self.initialised_inodes(group);
         let mut index = 0;
         while index < count && !self.findings.is_full() {
             let (block, _) = self.geometry.inode_block(table, index);
+            if self.read_window(block, self.table_blocks_from(group, index)) {
+                self.read_ahead(self.blocks_of_inodes(self.table_blocks_from(group, index)).into_iter());
+            }
             let bytes = self.read(block, location)?;
             for raw in bytes.chunks_exact(usize::from(self.geometry.inode_size)) {
                 if index >= count {
@@ -51,6 +48,13 @@ impl Checker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The table of a group, if it lies on the disk.
+    pub(super) fn checked_table(&self, group: GroupNumber) -> Option<FsBlock> {
+        let table = self.descriptor(group)?.inode_table();
+        let blocks = u64::from(self.geometry.inode_table_blocks_per_group);
+        self.geometry.is_valid_block_run(table, blocks).then_some(table)
     }
 
     fn check_inode(&mut self, number: InodeNumber, block: FsBlock, raw: &[u8]) -> Result<()> {

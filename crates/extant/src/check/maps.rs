@@ -174,7 +174,7 @@ impl Checker<'_> {
 }
 
 /// Whether `i_block` maps blocks, unless it holds content; else it holds a device number, a short target or nothing.
-fn has_map(inode: &RawInode) -> bool {
+pub(super) fn has_map(inode: &RawInode) -> bool {
     match inode.file_type() {
         // The list of bad blocks has no type.
         FileType::Regular | FileType::Directory | FileType::Unknown => true,

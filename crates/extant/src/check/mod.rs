@@ -8,7 +8,7 @@
 //! Leaves out: repairing; the content of files; whether names are encoded well.
 //!
 //! Invariants: memory is one bit per cluster and inode and a small record per inode, all of it only for groups that are in use, and a list
-//! per directory, shared block and value in an inode of its own; every metadata block is read a fixed number of times, because a block that
+//! per directory, shared block and value in an inode of its own, and a few MiB that are read ahead where the device takes time; every metadata block is read a fixed number of times, because a block that
 //! was claimed before is not descended into; after [`FINDINGS_MAX`] findings it stops.
 //!
 //! Locks: none held. The check does not see uncommitted changes of a mounted volume, so a volume that is being written must be synced
@@ -16,6 +16,7 @@
 //!
 //! Source: the passes of `e2fsck`. Tests: `tests/check/`.
 
+mod ahead;
 mod claims;
 mod connections;
 mod counts;
@@ -41,14 +42,13 @@ mod xattrs;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::error::{Error, Location, Result};
+use crate::mount::Volume;
 use extant_ondisk::{
     Checksums, FsBlock, Geometry, GroupDescriptor, GroupNumber, InodeNumber, Structure, Superblock,
 };
-use extant_rt::Arc;
 
-use crate::error::{Error, Location, Result};
-use crate::mount::Volume;
-
+use ahead::Ahead;
 use claims::Claims;
 use directories::Directory;
 use findings::Findings;
@@ -112,6 +112,7 @@ struct Checker<'v> {
     geometry: &'v Geometry,
     checksums: &'v Checksums,
     superblock: Superblock,
+    ahead: Ahead,
     /// The descriptors of all groups, in order.
     descriptors: Vec<GroupDescriptor>,
     /// The file system's own runs of blocks, sorted.
@@ -143,6 +144,7 @@ impl<'v> Checker<'v> {
             checksums: &volume.checksums,
             // Damage that came after mounting is `check_superblock`'s to find.
             superblock: newest.unwrap_or_else(|| volume.superblock.lock().clone()),
+            ahead: Ahead::default(),
             descriptors: Vec::new(),
             own_runs: Vec::new(),
             findings: Findings::default(),
@@ -169,10 +171,6 @@ impl<'v> Checker<'v> {
         self.check_links(progress)?;
         self.check_counts(progress)?;
         self.check_quotas()
-    }
-
-    fn read(&self, block: FsBlock, location: Location) -> Result<Arc<[u8]>> {
-        self.volume.read_block(block, location)
     }
 
     fn groups(&self) -> impl Iterator<Item = GroupNumber> + use<> {

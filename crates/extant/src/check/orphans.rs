@@ -56,12 +56,14 @@ impl Checker<'_> {
             self.findings.add(location, "larger than an orphan file may be");
         }
         let is_present = self.superblock.ro_compat().contains(RoCompatFeatures::ORPHAN_PRESENT);
-        for logical in 0..blocks.min(ORPHAN_FILE_BLOCKS_MAX) {
-            let Some(block) = self.block_of(&inode, LogicalBlock(logical as u32))? else {
+        let places = self.blocks_of_file(&inode, blocks.min(ORPHAN_FILE_BLOCKS_MAX) as u32)?;
+        self.read_ahead(places.iter().copied().flatten());
+        for block in places {
+            let Some(block) = block else {
                 self.findings.add(location, "a block is missing");
                 continue;
             };
-            let bytes = self.read(block, location)?;
+            let bytes = self.read_last(block, location)?;
             let location = location.block(block);
             if !orphan_file::verify(self.checksums, number, inode.generation(), block, &bytes) {
                 self.findings.add(location, "bad magic number or checksum");
@@ -88,12 +90,7 @@ impl Checker<'_> {
     /// An inode that something other than a directory names; `None` for a number or bytes that are none.
     pub(super) fn read_inode(&self, number: InodeNumber) -> Result<Option<RawInode>> {
         let Some((group, index)) = self.geometry.inode_location(number) else { return Ok(None) };
-        let Some(table) = self.descriptor(group).map(|descriptor| descriptor.inode_table()) else {
-            return Ok(None);
-        };
-        if !self.geometry.is_valid_block_run(table, u64::from(self.geometry.inode_table_blocks_per_group)) {
-            return Ok(None);
-        }
+        let Some(table) = self.checked_table(group) else { return Ok(None) };
         let (block, offset) = self.geometry.inode_block(table, index);
         let bytes = self.read(block, Location::of(Structure::Inode).inode(number))?;
         let start = offset as usize;
@@ -109,6 +106,11 @@ impl Checker<'_> {
             self.block_by_numbers(inode, logical)?
         };
         Ok(found.filter(|block| self.geometry.is_valid_block_run(*block, 1)))
+    }
+
+    /// The blocks on the disk of the first `count` blocks of a file, as of [`Checker::block_of`].
+    pub(super) fn blocks_of_file(&self, inode: &RawInode, count: u32) -> Result<Vec<Option<FsBlock>>> {
+        (0..count).map(|logical| self.block_of(inode, LogicalBlock(logical))).collect()
     }
 
     fn block_by_extents(&self, inode: &RawInode, logical: LogicalBlock) -> Result<Option<FsBlock>> {

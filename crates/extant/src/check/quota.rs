@@ -7,10 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use extant_ondisk::quota::{self, QUOTA_BLOCK_SIZE};
-use extant_ondisk::{
-    Dqblk, FsBlock, IncompatFeatures, InodeNumber, LogicalBlock, QuotaType, RawInode, RoCompatFeatures,
-    Structure,
-};
+use extant_ondisk::{Dqblk, IncompatFeatures, InodeNumber, QuotaType, RawInode, RoCompatFeatures, Structure};
 use extant_rt::Arc;
 
 use super::Checker;
@@ -79,8 +76,11 @@ impl Checker<'_> {
         let per_block = self.geometry.block_size / QUOTA_BLOCK_SIZE as u32;
         let count = inode.size().div_ceil(u64::from(self.geometry.block_size)) as u32;
         let mut blocks: Vec<Option<Arc<[u8]>>> = Vec::new();
-        for logical in 0..count {
-            let block: Option<FsBlock> = self.block_of(&inode, LogicalBlock(logical))?;
+        let places = self.blocks_of_file(&inode, count)?;
+        for (at, block) in places.iter().enumerate() {
+            if let Some(next) = block {
+                self.read_window(*next, places.iter().skip(at).copied().flatten());
+            }
             blocks.push(block.map(|block| self.read(block, location)).transpose()?);
         }
         let read = |block: u32| {

@@ -101,14 +101,16 @@ impl Checker<'_> {
         let per_block = self.geometry.block_size / 4;
         let reserved = self.geometry.reserved_gdt_blocks;
         let first = self.geometry.descriptor_block_count();
-        for index in first..first.saturating_add(reserved) {
+        let indexes = first..first.saturating_add(reserved);
+        self.read_ahead(indexes.clone().map(|index| self.geometry.descriptor_block(index)));
+        for index in indexes {
             let block = self.geometry.descriptor_block(index);
             if pointer(&numbers, index % per_block).map(u64::from) != Some(block.0) {
                 self.findings
                     .add(location, format!("does not name block {block}, which is reserved for descriptors"));
                 return Ok(());
             }
-            let listed = self.read(block, location)?;
+            let listed = self.read_last(block, location)?;
             for (slot, group) in (0..).zip(&copies) {
                 let copy = block.0 + u64::from(group.0) * u64::from(self.geometry.blocks_per_group);
                 if pointer(&listed, slot).map(u64::from) != Some(copy) {

@@ -34,6 +34,10 @@ impl Checker<'_> {
         self.check_times(location);
         self.check_mmp()?;
         for group in self.groups().skip(1) {
+            if let Some(copy) = self.geometry.super_block(group) {
+                let groups = self.groups().skip(group.0 as usize);
+                self.read_window(copy, groups.filter_map(|group| self.geometry.super_block(group)));
+            }
             self.check_copy(group)?;
         }
         Ok(())

@@ -186,8 +186,7 @@ impl SbInfo {
     /// # Errors
     /// `Io` and `Corrupt` (outside the disk), naming `location`.
     pub(crate) fn read_block(&self, block: FsBlock, location: Location) -> Result<Arc<[u8]>> {
-        let committed = self.journal.as_ref().and_then(|journal| journal.committed_block(block));
-        if let Some(bytes) = committed.or_else(|| self.replayed.get(&block).cloned()) {
+        if let Some(bytes) = self.logged(block) {
             return Ok(bytes);
         }
         // The superblock's own block is metadata too, so only the end of the disk bounds it.
@@ -198,6 +197,12 @@ impl SbInfo {
         let offset = block.0 * u64::from(self.geometry.block_size);
         self.device.read_at(offset, &mut bytes).map_err(|e| location.block(block).io(e))?;
         Ok(bytes.into())
+    }
+
+    /// The content of a block that is newer in the log than at its final location.
+    fn logged(&self, block: FsBlock) -> Option<Arc<[u8]>> {
+        let committed = self.journal.as_ref().and_then(|journal| journal.committed_block(block));
+        committed.or_else(|| self.replayed.get(&block).cloned())
     }
 
     /// The buffer of a metadata block, read and verified as `kind` if it is not in memory.

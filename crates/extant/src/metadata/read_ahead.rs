@@ -27,16 +27,51 @@ impl SbInfo {
         Some((group, index / self.geometry.inodes_per_block() / TABLE_BLOCKS))
     }
 
-    /// The blocks of the table that are read with that of an inode, of a valid number: as many as lie together at a multiple of their count.
+    /// One inode of each set of those that [`SbInfo::read_ahead_inode`] reads together.
+    pub(crate) fn one_of_each_chunk(&self, mut numbers: Vec<InodeNumber>) -> Vec<InodeNumber> {
+        numbers.sort_unstable();
+        numbers.dedup_by_key(|number| self.chunk_of(*number));
+        numbers
+    }
+
+    /// The blocks of the table that are read with that of an inode, of a valid number: as many as lie together at a multiple of their count,
+    /// as far as the table is in use.
     ///
     /// # Errors
     /// `Corrupt` if the group has no table.
     fn table_chunk(&self, number: InodeNumber) -> Result<Option<Run>> {
-        let Some((group, chunk)) = self.chunk_of(number) else { return Ok(None) };
+        let Some((group, index)) = self.geometry.inode_location(number) else { return Ok(None) };
+        let Some((_, chunk)) = self.chunk_of(number) else { return Ok(None) };
         let table = self.allocator.inode_table(group)?;
+        let per_block = self.geometry.inodes_per_block();
         let first = chunk * TABLE_BLOCKS;
-        let len = self.geometry.inode_table_blocks_per_group.saturating_sub(first).min(TABLE_BLOCKS);
+        let unused = match self.checksums.has_group_checksums() {
+            true => self.allocator.itable_unused(group)?,
+            false => 0,
+        };
+        let used = self.geometry.inodes_per_group.saturating_sub(unused).max(index + 1).div_ceil(per_block);
+        let len = used.saturating_sub(first).min(TABLE_BLOCKS);
         Ok(Some(Run { start: FsBlock(table.0 + u64::from(first)), len }))
+    }
+
+    /// Reads blocks that lie together: each with its content, which is newer in the log if it is there. None if they are not all on the disk
+    /// or cannot be read.
+    pub(crate) fn read_run(&self, run: Run) -> Vec<(FsBlock, Arc<[u8]>)> {
+        let bytes = self.read_run_at_home(run).unwrap_or_default();
+        let blocks = (0..).map(|at| FsBlock(run.start.0 + at));
+        let content = bytes.chunks_exact(self.geometry.block_size as usize);
+        blocks
+            .zip(content)
+            .map(|(block, bytes)| (block, self.logged(block).unwrap_or_else(|| bytes.into())))
+            .collect()
+    }
+
+    /// The bytes of a run at its final location.
+    fn read_run_at_home(&self, run: Run) -> Option<Vec<u8>> {
+        let end = run.start.0.checked_add(run.len.into())?;
+        let mut bytes = vec![0; run.len as usize * self.geometry.block_size as usize];
+        let at = run.start.0.checked_mul(self.geometry.block_size.into())?;
+        (end <= self.geometry.blocks_count && self.device.read_at(at, &mut bytes).is_ok()).then_some(bytes)
     }
 
     /// Reads the block of the inode table that has an inode into memory, and those beside it, where the device takes time. What cannot be
@@ -45,36 +80,48 @@ impl SbInfo {
         if !self.device.has_latency() {
             return;
         }
-        let Ok(Some(chunk)) = self.table_chunk(number) else { return };
         let Ok((own, _)) = self.inode_table_location(number) else { return };
-        if self.buffers.get(own.0, |_| ()).is_some() {
-            return;
+        if self.buffers.get(own.0, |_| ()).is_none()
+            && let Ok(Some(chunk)) = self.table_chunk(number)
+        {
+            self.read_ahead_table(chunk);
         }
-        let block_size = self.geometry.block_size as usize;
-        let blocks = (0..u64::from(chunk.len)).map(|at| FsBlock(chunk.start.0 + at));
+    }
+
+    /// Reads blocks of an inode table that lie together into memory, unless they are there.
+    pub(crate) fn read_ahead_table(&self, run: Run) {
+        let blocks = (0..u64::from(run.len)).map(|at| FsBlock(run.start.0 + at));
         let absent: Vec<_> = blocks.map(|block| self.buffers.absent(block.0)).collect();
-        let is_inside = chunk.start.0 + u64::from(chunk.len) <= self.geometry.blocks_count;
-        let mut bytes = vec![0; chunk.len as usize * block_size];
-        let at = chunk.start.0 * u64::from(self.geometry.block_size);
-        if !is_inside || self.device.read_at(at, &mut bytes).is_err() {
-            return;
-        }
-        for ((at, bytes), absent) in (0..).zip(bytes.chunks_exact(block_size)).zip(absent) {
-            let block = FsBlock(chunk.start.0 + at);
+        let Some(bytes) = self.read_run_at_home(run) else { return };
+        let content = bytes.chunks_exact(self.geometry.block_size as usize);
+        for ((at, bytes), absent) in (0..).zip(content).zip(absent) {
+            let block = FsBlock(run.start.0 + at);
             // A block that is in the log is newer there.
-            let is_logged = self.replayed.contains_key(&block)
-                || self.journal.as_ref().is_some_and(|journal| journal.committed_block(block).is_some());
-            if let Some(absent) = absent.filter(|_| !is_logged) {
+            if let Some(absent) = absent.filter(|_| self.logged(block).is_none()) {
                 let buffer = Buffer::new(block, BufferKind::InodeTable, Arc::from(bytes));
                 self.buffers.add(absent, buffer);
             }
         }
     }
 
-    /// One inode of each set of those that [`SbInfo::read_ahead_inode`] reads together.
-    pub(crate) fn one_of_each_chunk(&self, mut numbers: Vec<InodeNumber>) -> Vec<InodeNumber> {
-        numbers.sort_unstable();
-        numbers.dedup_by_key(|number| self.chunk_of(*number));
-        numbers
+    /// The blocks of inode tables that have inodes and are not in memory, those that lie together as one run. Half of each run at most has none
+    /// of the inodes.
+    pub(crate) fn table_runs(&self, numbers: &[InodeNumber]) -> Vec<Run> {
+        let locations = numbers.iter().filter_map(|number| self.inode_table_location(*number).ok());
+        let mut blocks: Vec<_> = locations.map(|(block, _)| block).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        blocks.retain(|block| self.buffers.get(block.0, |_| ()).is_none());
+        let mut runs: Vec<Run> = Vec::new();
+        for block in blocks {
+            match runs.last_mut() {
+                // A block between two that are wanted costs less than a request.
+                Some(run) if block.0 - run.start.0 < u64::from((run.len + 2).min(TABLE_BLOCKS)) => {
+                    run.len = (block.0 - run.start.0 + 1) as u32;
+                }
+                _ => runs.push(Run { start: block, len: 1 }),
+            }
+        }
+        runs
     }
 }

@@ -100,7 +100,7 @@ fn walk(dir: &Dir, what: ReadAhead) -> u64 {
 }
 
 #[test]
-fn a_tree_is_walked_with_few_requests_many_at_once() {
+fn a_tree_is_walked_and_checked_with_few_requests_many_at_once() {
     const DIRECTORIES: u64 = 40;
     const FILES: u64 = 50;
     let memory = Arc::new(MemoryDevice::new(64 * MIB));
@@ -115,19 +115,25 @@ fn a_tree_is_walked_with_few_requests_many_at_once() {
     (0..2000).for_each(|file| fs.write(format!("/large/a name of some length {file}"), "").expect("write"));
     fs.unmount().expect("unmount");
     let names = DIRECTORIES * (FILES + 1) + 2000 + ["large", "lost+found"].len() as u64;
-    let walked = |has_latency: bool| {
-        let slow = Slow::new(memory.clone(), has_latency, DELAY);
-        let fs = Mount::new().read_only(true).open_device(slow.clone()).expect("mount");
-        let before = slow.requests.load(Ordering::SeqCst);
-        let most = slow.most_during(|| {
-            assert_eq!(walk(&fs.dir("/").expect("the root"), ReadAhead::Inodes), names);
-        });
-        (slow.requests.load(Ordering::SeqCst) - before, most)
+    let all_attributes = |fs: &Filesystem| {
+        assert_eq!(walk(&fs.dir("/").expect("the root"), ReadAhead::Inodes), names);
     };
-    let (one_by_one, alone) = walked(false);
-    let (requests, most) = walked(true);
-    assert_eq!(alone, 1);
-    assert!(most >= 8, "{most} requests in flight");
-    assert!(requests < one_by_one, "{requests} requests, {one_by_one} one by one");
-    println!("{names} names: {requests} requests, {most} at once; {one_by_one} one by one without latency");
+    let check = |fs: &Filesystem| assert_eq!(fs.check(&mut |_| {}).expect("a check"), []);
+    for (what, least, act) in [("walk", 8, &all_attributes as &dyn Fn(&Filesystem)), ("check", 4, &check)] {
+        let requests_of = |has_latency: bool| {
+            let slow = Slow::new(memory.clone(), has_latency, DELAY);
+            let fs = Mount::new().read_only(true).open_device(slow.clone()).expect("mount");
+            let before = slow.requests.load(Ordering::SeqCst);
+            let most = slow.most_during(|| act(&fs));
+            (slow.requests.load(Ordering::SeqCst) - before, most)
+        };
+        let (one_by_one, alone) = requests_of(false);
+        let (requests, most) = requests_of(true);
+        assert_eq!(alone, 1);
+        assert!(most >= least, "{what}: {most} requests in flight");
+        assert!(requests < one_by_one, "{what}: {requests} requests, {one_by_one} one by one");
+        println!(
+            "{what} of {names} names: {requests} requests, {most} at once; {one_by_one} without latency"
+        );
+    }
 }
