@@ -19,7 +19,7 @@ TEST_TOOLS := $(BUILD_TOOLS) c++:g++ pkg-config:pkgconf mke2fs:e2fsprogs setfatt
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-package install-capi test-capi test-python test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-online-growth test-contexts fuzz mutations fuzz-structures test-exchange test-disk-images test-nbd test-ceph test-layers test-labels test-images test-boot soak test-guide-lab lint demo install install-names static test-static deb dist test-newcomer test-drop-in bench bench-layout bench-disk-images bench-nbd ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
+.PHONY: all build test test-package install-capi test-capi test-python test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-online-growth test-contexts fuzz mutations fuzz-structures test-exchange test-disk-images test-nbd test-ceph test-layers test-labels test-images test-boot soak test-guide-lab lint demo install install-names static test-static deb dist test-newcomer test-drop-in bench bench-layout bench-disk-images bench-nbd ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean test-s3 bench-latency
 all: build
 
 setup-build:
@@ -236,6 +236,10 @@ bench-nbd: setup-test build
 	$(CARGO) build --release --locked -p extant-bench
 	scripts/bench-nbd target/release/extant target/release/extant-bench
 
+# Verbs on a disk whose reads take 1, 10 and 50 ms; needs root and /dev/fuse; a minute.
+bench-latency: setup-test build
+	scripts/bench-latency target/release/extant
+
 # Servers of network block devices that are killed 200 times under writers, 1,000 seeds of servers and 4,000 of clients that send anything,
 # and git and sqlite3 on a mount over the network; needs root and /dev/fuse; 3 minutes.
 test-nbd: setup-test build
@@ -252,6 +256,11 @@ test-ceph: setup-test build
 	pg_lsclusters:postgresql sqlite3:sqlite3
 	scripts/test-ceph target/release/extant $(CUTS)
 	RUN_BY="make test-ceph" scripts/run-guides target/release/extant docs/guides/disks-on-ceph.md
+
+# Disks in object storage, with versitygw as the server (go install github.com/versity/versitygw/cmd/versitygw@latest); 20 seconds.
+test-s3: setup-build build
+	@command -v versitygw >/dev/null || { echo "versitygw is missing: go install github.com/versity/versitygw/cmd/versitygw@latest" >&2; exit 1; }
+	scripts/test-s3 target/release/extant
 
 # Which cache lines two threads share that work in two directories, by traces of their memory; fails if one passes
 # to and fro in more than one of 64 operations.

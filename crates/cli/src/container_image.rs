@@ -7,6 +7,7 @@ use clap::Args;
 use extant_archive::oci::{Image, ImageChoice, Platform, ReadLayers};
 use extant_rt::Arc;
 
+use crate::devices::scheme;
 use crate::failure::Failure;
 use crate::owner::names_on_host;
 use crate::progress::{Display, ProgressForm};
@@ -135,7 +136,7 @@ pub fn named(path: &Path, failure: Failure) -> Failure {
 
 /// Where files without a name are made: beside the image file, or with other temporary files.
 pub fn spool_directory(disk: &Path) -> PathBuf {
-    let is_device = fs::metadata(disk).is_ok_and(|found| !found.is_file());
+    let is_device = scheme(disk).is_some() || fs::metadata(disk).is_ok_and(|found| !found.is_file());
     match disk.parent() {
         _ if is_device => std::env::temp_dir(),
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),

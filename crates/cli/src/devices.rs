@@ -1,13 +1,14 @@
 //! Opens what an image argument names as a device, and locks it.
 //!
-//! A scheme (`nbd://`) chooses how it is opened; without one it is a file or block special, whose content says whether it is the disk
-//! byte by byte, an image of another format, or a packed disk. `-` and `/dev/stdin` are a disk on standard
-//! input.
+//! A scheme (`nbd://`, `https://`) chooses how it is opened; without one it is a file or block special. The content of a file, of the
+//! host or of a server, says whether it is the disk byte by byte, an image of another format, or a packed disk. `-` and `/dev/stdin` are a
+//! disk on standard input.
 
+mod http;
 mod nbd;
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,11 +22,15 @@ use crate::foreign::has_superblock;
 use crate::mounts;
 use crate::output;
 use crate::size;
+use crate::stats;
 
 /// How long to wait between two looks at a lock.
 const LOCK_LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// A longer wait is reported on standard error.
 const LOCK_TELL_AFTER: Duration = Duration::from_secs(1);
+
+/// Bytes of a packed file that are read at a time.
+const STREAM_BYTES: usize = 4 << 20;
 
 /// The image arguments that mean standard input, be it a pipe.
 const STANDARD_INPUT: [&str; 2] = ["-", "/dev/stdin"];
@@ -69,6 +74,10 @@ impl OpenImage {
             Some("nbd" | "nbds" | "nbd+unix" | "nbds+unix") => {
                 Ok(Self::Network(Arc::new(nbd::open(image, access)?)))
             }
+            Some("http" | "https" | "s3") => {
+                let device: Arc<dyn BlockDevice> = Arc::new(http::open(image, access)?);
+                Self::recognised(image, device, Self::Network)
+            }
             Some(unknown) => {
                 let message = format!("images of the scheme {unknown}:// cannot be opened");
                 Err(Failure::new("unsupported", image.display().to_string(), message))
@@ -76,7 +85,7 @@ impl OpenImage {
             None if STANDARD_INPUT.iter().any(|name| image.as_os_str() == *name) => {
                 Self::standard_input(image, access)
             }
-            None => Self::recognised(image, open_file(access)?),
+            None => Self::recognised(image, open_file(access)?, |file| Self::Raw(Box::new(file))),
         }
     }
 
@@ -92,18 +101,22 @@ impl OpenImage {
         Ok(Self::Raw(Box::new(open_file(image, access, wait)?)))
     }
 
-    /// The disk in `file`, by its content.
-    fn recognised(image: &Path, file: FileDevice) -> Result<Self, Failure> {
+    /// The disk in `file`, by its content; one that has it byte by byte is opened by `raw`.
+    fn recognised<D: BlockDevice + 'static>(
+        image: &Path,
+        file: D,
+        raw: impl FnOnce(D) -> Self,
+    ) -> Result<Self, Failure> {
         // What cannot be read is reported where it is needed.
         if Format::recognise(&file).unwrap_or(Format::Raw) != Format::Raw {
             return container(image, Arc::new(file), None);
         }
-        let Some(packing) = packing(&file) else { return Ok(Self::Raw(Box::new(file))) };
+        let Some(packing) = packing(&file) else { return Ok(raw(file)) };
         if !file.is_read_only() {
             let message = format!("packed by {packing}, and read here, not written; unpack it first");
             return Err(Failure::new(READ_ONLY_FORMAT, image.display().to_string(), message));
         }
-        Self::unpacked(image, Stream { device: file, at: 0 })
+        Self::unpacked(image, BufReader::with_capacity(STREAM_BYTES, Stream { device: file, at: 0 }))
     }
 
     fn standard_input(image: &Path, access: DeviceAccess) -> Result<Self, Failure> {
@@ -141,9 +154,9 @@ impl OpenImage {
         container(image, Arc::new(device), packing)
     }
 
-    /// The device.
-    pub fn into_device(self) -> Arc<dyn BlockDevice> {
-        self.share().0
+    /// The device, which is that of `image`; its requests are counted where that is wanted.
+    pub fn into_device(self, image: &Path) -> Arc<dyn BlockDevice> {
+        stats::counted(image, self.share().0)
     }
 
     /// The device, and the file or block special again if it is one.
@@ -198,11 +211,11 @@ fn container(
 pub fn new_qcow2(image: &Path, file: FileDevice, bytes: u64) -> Result<Arc<dyn BlockDevice>, Failure> {
     let made = extant_diskimage::create_qcow2(&file, bytes);
     made.map_err(|error| Failure::new("failed", image.display().to_string(), error.to_string()))?;
-    Ok(container(image, Arc::new(file), None)?.into_device())
+    Ok(container(image, Arc::new(file), None)?.share().0)
 }
 
 /// The program that packed the content of a file, unless a file system or a partition table is on it.
-fn packing(file: &FileDevice) -> Option<&'static str> {
+fn packing(file: &dyn BlockDevice) -> Option<&'static str> {
     let mut magic = [0; 6];
     if has_superblock(file) || file.read_at(0, &mut magic).is_err() {
         return None;
@@ -211,12 +224,12 @@ fn packing(file: &FileDevice) -> Option<&'static str> {
 }
 
 /// A device as a stream from its begin.
-struct Stream {
-    device: FileDevice,
+struct Stream<D> {
+    device: D,
     at: u64,
 }
 
-impl Read for Stream {
+impl<D: BlockDevice> Read for Stream<D> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let len = (self.device.size() - self.at).min(buf.len() as u64) as usize;
         self.device.read_at(self.at, &mut buf[..len])?;
@@ -332,6 +345,7 @@ mod tests {
         for (image, found) in [
             ("nbd://host/x", Some("nbd")),
             ("nbd+unix:///x", Some("nbd+unix")),
+            ("s3://bucket/x", Some("s3")),
             ("a.img", None),
             ("://x", None),
             ("./a://b", None),

@@ -53,7 +53,7 @@ pub fn fixed_times(clock: WallClock) -> Option<Times> {
 
 /// Where on an image the file system is: at `location`, or on the only partition that has one.
 pub fn chosen_location(image: &Path, location: ImageLocation) -> Result<ImageLocation, Failure> {
-    let device = OpenImage::open(image, DeviceAccess::read_only(), location.wait())?.into_device();
+    let device = OpenImage::open(image, DeviceAccess::read_only(), location.wait())?.into_device(image);
     location.choose(image, &*device)
 }
 
@@ -64,7 +64,7 @@ pub fn open_located(
     access: DeviceAccess,
     location: ImageLocation,
 ) -> Result<(Arc<dyn BlockDevice>, ImageLocation), Failure> {
-    let device = OpenImage::open(image, access, location.wait())?.into_device();
+    let device = OpenImage::open(image, access, location.wait())?.into_device(image);
     let location = location.choose(image, &*device)?;
     let device = location.locate(image, device)?;
     if let Some(name) = location.volume.filter(|_| !access.read_only && device.is_read_only()) {

@@ -28,6 +28,9 @@ pub struct ImageLocation {
     /// How long to wait for another command that uses the image
     #[arg(long, value_name = "SECONDS", default_value_t = LOCK_WAIT_SECONDS)]
     pub wait: u64,
+    /// Report at the end, on standard error, what was read from the image's device and written to it, and how long that took
+    #[arg(long)]
+    pub stats: bool,
 }
 
 /// How long a command waits for another one by default.
@@ -35,7 +38,7 @@ const LOCK_WAIT_SECONDS: u64 = 10;
 
 impl Default for ImageLocation {
     fn default() -> Self {
-        Self { offset: None, partition: None, volume: None, wait: LOCK_WAIT_SECONDS }
+        Self { offset: None, partition: None, volume: None, wait: LOCK_WAIT_SECONDS, stats: false }
     }
 }
 

@@ -20,6 +20,7 @@ mod partition_types;
 mod progress;
 mod servers;
 mod size;
+mod stats;
 mod tree;
 mod verbs;
 mod volume_name;

@@ -25,5 +25,6 @@ pub use errno::errno;
 pub use ops::Ops;
 pub use owners::Owners;
 pub use server::{Server, ServerOptions};
+pub use tally::Total;
 pub use timed_device::{DeviceTimes, TimedDevice};
 pub use transport::{MountError, MountOptions, Notifier, Session};

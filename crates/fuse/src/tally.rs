@@ -21,7 +21,7 @@ struct Counts {
 
 /// The totals of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Total {
+pub struct Total {
     /// How many ended.
     pub ended: u64,
     /// How many began and did not end.

@@ -45,7 +45,8 @@ pub struct DeviceTimes(Arc<Tally<{ IO_NAMES.len() }>>);
 
 impl DeviceTimes {
     /// Each kind's label and what it comes to.
-    pub(crate) fn totals(&self) -> [(&'static str, Total); IO_NAMES.len()] {
+    #[must_use]
+    pub fn totals(&self) -> [(&'static str, Total); IO_NAMES.len()] {
         std::array::from_fn(|io| (IO_NAMES[io], self.0.total(io)))
     }
 }

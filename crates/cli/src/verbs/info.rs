@@ -31,7 +31,7 @@ impl Info {
     pub fn run(self) -> Outcome {
         let opened = OpenImage::open(&self.image, DeviceAccess::read_only(), self.reading.location.wait())?;
         let form = Form::of(&opened);
-        let device = opened.into_device();
+        let device = opened.into_device(&self.image);
         let location = self.reading.location.choose(&self.image, &*device)?;
         let device = location.locate(&self.image, device)?;
         let fs = disks::mount(&self.image, device, reading_mount(self.reading))?;

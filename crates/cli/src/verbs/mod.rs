@@ -37,10 +37,11 @@ mod umount;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::failure::{EXIT_FSCK_USAGE, EXIT_USAGE, Failure};
 use crate::output;
+use crate::stats;
 pub use info::uuid_text;
 pub use mkfs::{Content, DiskFormat, Place, Target};
 
@@ -49,8 +50,8 @@ pub type Outcome = Result<u8, Failure>;
 
 /// Reads and writes ext4 disks and images without mounting them, as root or not.
 ///
-/// IMAGE is an image file, a block device or the URI of a disk over the network (`nbd://HOST/EXPORT`); IMAGE:/PATH is a
-/// place on it. An argument that exists on the host is of the host. Images may be raw or of qcow2, and are also read in
+/// IMAGE is an image file, a block device or the URI of a disk over the network (`nbd://HOST/EXPORT`; only read:
+/// `https://HOST/FILE`, `s3://BUCKET/KEY`); IMAGE:/PATH is a place on it. An argument that exists on the host is of the host. Images may be raw or of qcow2, and are also read in
 /// VHDX, VHD, VMDK and Android's sparse format, packed by gzip, zstd, xz or bzip2, and on standard input (`-`, or
 /// `/dev/stdin:/PATH`). On a disk with partitions each verb but mkfs finds the only ext4 file system by itself, and says so.
 #[derive(Parser)]
@@ -119,7 +120,11 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     }
     let as_json = arguments.iter().any(|argument| argument == "--json");
     let is_check = arguments.get(1).is_some_and(|verb| verb == "check");
-    let command = match Command::try_parse_from(&arguments) {
+    let matches = Command::command().try_get_matches_from(&arguments);
+    if matches.as_ref().is_ok_and(wants_stats) {
+        stats::begin();
+    }
+    let command = match matches.and_then(|matches| Command::from_arg_matches(&matches)) {
         Ok(command) => command,
         Err(error) => {
             let is_help = !error.use_stderr();
@@ -136,13 +141,21 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
             });
         }
     };
-    match command.verb.run() {
-        Ok(exit) => ExitCode::from(exit),
+    let exit = match command.verb.run() {
+        Ok(exit) => exit,
         Err(failure) => {
             output::report(&failure, as_json);
-            ExitCode::from(failure.exit())
+            failure.exit()
         }
-    }
+    };
+    stats::report(as_json);
+    ExitCode::from(exit)
+}
+
+/// Whether the verb has `--stats` and was given it.
+fn wants_stats(matches: &ArgMatches) -> bool {
+    let of_verb = matches.subcommand().map(|(_, of_verb)| of_verb.try_get_one::<bool>("stats"));
+    matches!(of_verb, Some(Ok(Some(true))))
 }
 
 /// Does what a verb and its arguments say.
@@ -249,7 +262,7 @@ fn for_each<T>(
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use super::CommandFactory;
 
     #[test]
     fn options_do_not_contradict_each_other() {

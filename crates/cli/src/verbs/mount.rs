@@ -55,6 +55,11 @@ pub struct Mount {
 impl Mount {
     /// Mounts.
     pub fn run(mut self) -> Outcome {
+        if self.location.stats && !self.foreground {
+            return Err(Failure::usage(
+                "--stats needs --foreground; `extant top DIR` shows requests while it is mounted",
+            ));
+        }
         self.options.extend(options::words_of(self.location));
         let options = Options::parse(&self.options)?;
         let image = absolute(&self.image)?;

@@ -178,7 +178,7 @@ impl Resize {
             return self.location.locate(&self.image, Arc::new(file));
         }
         let is_container = matches!(image, OpenImage::Container(_));
-        let device = image.into_device();
+        let device = image.into_device(&self.image);
         if let Some(bytes) = wanted.filter(|_| self.location.reaches_the_end()) {
             let end = self.location.offset.unwrap_or(0).saturating_add(bytes);
             match device.grow(end) {

@@ -77,7 +77,7 @@ impl Serve {
         };
         let access = if self.read_only { DeviceAccess::read_only() } else { DeviceAccess::read_write() };
         // All of a disk with partitions, unless one is named.
-        let device = OpenImage::open(&self.image, access, self.location.wait())?.into_device();
+        let device = OpenImage::open(&self.image, access, self.location.wait())?.into_device(&self.image);
         let device = self.location.locate(&self.image, device)?;
         let (listener, uri, _socket) = self.listener()?;
         let options = ServerOptions { export: self.export.clone(), read_only: self.read_only, tls };

@@ -16,6 +16,7 @@ mod fs_verity;
 mod gnu_cp;
 mod gpt;
 mod hostile;
+mod http;
 mod images;
 mod installed;
 mod journal;

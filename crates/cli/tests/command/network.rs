@@ -48,6 +48,7 @@ fn verbs_read_and_write_what_another_process_serves() {
         assert_eq!(bench.ok(&["cat", &format!("{uri}:/etc/new")]).out, "#!/bin/sh\necho tool\n");
         bench.ok(&["check", uri]);
         bench.ok(&["export", uri, "-o", "out.tar"]);
+        bench.ok(&["import", uri, "out.tar"]);
         assert!(bench.ok(&["info", uri]).out.contains("16 MiB"));
         bench.ok(&["rm", &format!("{uri}:/etc/new")]);
         let told = bench.fails(1, &["ls", DISK, "--wait", "0"]);

@@ -13,6 +13,7 @@ use crate::devices::{OpenImage, device_failure, is_raw_target, new_qcow2, open_f
 use crate::disks::ImageLocation;
 use crate::failure::Failure;
 use crate::foreign::{has_superblock, recognise};
+use crate::stats;
 
 /// An open image file or block device. Dropped before [`Target::keep`], an image file that was made is removed again.
 pub struct Target {
@@ -57,7 +58,7 @@ impl Place<'_> {
     /// The size of what is there.
     pub fn existing_bytes(self) -> Option<u64> {
         let opened = self.open_as_is(DeviceAccess::read_only(), Duration::ZERO).ok()?;
-        Some(self.location.locate(self.image, opened.into_device()).ok()?.size())
+        Some(self.location.locate(self.image, opened.into_device(self.image)).ok()?.size())
     }
 
     fn open_as_is(self, access: DeviceAccess, wait: Duration) -> Result<OpenImage, Failure> {
@@ -110,14 +111,14 @@ impl Target {
                 // Emptied, it reads as zero wherever nothing is written, and takes no more space than it needs.
                 file.set_len(0).map_err(|error| device_failure(image, error))?;
                 if is_qcow2 {
-                    new_qcow2(image, *file, new_bytes)?
+                    stats::counted(image, new_qcow2(image, *file, new_bytes)?)
                 } else {
                     file.set_len(new_bytes).map_err(|error| device_failure(image, error))?;
-                    Arc::new(*file)
+                    stats::counted(image, Arc::new(*file))
                 }
             }
             opened => {
-                let part = place.location.locate(image, opened.into_device())?;
+                let part = place.location.locate(image, opened.into_device(image))?;
                 refuse(&*part)?;
                 part
             }

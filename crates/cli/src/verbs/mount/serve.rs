@@ -20,6 +20,7 @@ use crate::failure::Failure;
 use crate::mounts::{self, Mounted};
 use crate::output;
 use crate::servers::Record;
+use crate::stats;
 use crate::verbs::Outcome;
 
 /// How long a mount waits for the server of the one before to end, which may have a lot to write.
@@ -266,6 +267,7 @@ fn open(image: &Path, dir: &Path, options: &Options, is_root: bool) -> Result<Op
     };
     let device = TimedDevice::new(device);
     let times = device.times();
+    stats::add(image, times.clone());
     let fs = disks::mount(image, Arc::new(device), how)?;
     if read_only && !options.read_only {
         tell_of_protection(image, &fs)?;

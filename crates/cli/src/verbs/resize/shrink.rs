@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::progress::{Display, ProgressForm, Stage, object, rate};
 use crate::size;
+use crate::stats;
 use crate::verbs::Outcome;
 
 impl Resize {
@@ -50,7 +51,7 @@ impl Resize {
         }
         let is_container = matches!(image, OpenImage::Container(_));
         let (device, mut file) = image.share();
-        let device = self.location.locate(&self.image, device)?;
+        let device = self.location.locate(&self.image, stats::counted(&self.image, device))?;
         let shrunk = mount.shrink_device(&device, to, &mut report).map_err(|error| refused(&error))?;
         drop(device);
         // The lock is held until the file or the partition is as long as its file system.
