@@ -335,6 +335,7 @@ results: setup-test build lab
 bench-mount: setup-test build
 	@scripts/setup fuse2fs:fuse2fs git:git
 	$(CARGO) run --release --locked -p extant-bench -- mount --runs 5
+	$(CARGO) run --release --locked -p extant-bench -- mount-clients --rounds 5
 
 demo: setup-test build lab
 	scripts/demo target/release/extant

@@ -208,6 +208,30 @@ enum What {
         #[arg(long, default_value = "/dev/shm")]
         dir: PathBuf,
     },
+    /// Files created, small writes and fsyncs of several clients of a mount at once, beside servers and the kernel.
+    MountClients {
+        /// Rounds of each side.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// How many clients; ratios are to the first.
+        #[arg(long, value_delimiter = ',', default_value = "1,2,4,16")]
+        clients: Vec<usize>,
+        /// Who answers.
+        #[arg(long, value_delimiter = ',', default_value = "extant,empty,empty-on-image,fuse2fs,kernel")]
+        sides: Vec<mount::Side>,
+        /// Milliseconds of each measurement.
+        #[arg(long, default_value_t = 400)]
+        milliseconds: u64,
+        /// Where the images are made.
+        #[arg(long, default_value = "/dev/shm")]
+        dir: PathBuf,
+    },
+    /// A client of a mount; started by `mount-clients`.
+    #[command(hide = true)]
+    TimedClient {
+        /// Its directory, which it makes.
+        dir: PathBuf,
+    },
     /// The longest times of operations on a mount: while one request waits a second for a block, and while two programs keep the
     /// CPUs busy, beside an empty server and fuse2fs.
     MountLatency {
@@ -365,6 +389,10 @@ fn main() -> ExitCode {
             pages::log_memory(log_mib.max(4), cache_mib.max(1), &dir)
         }
         What::Mount { runs, dir } => mount::compare(runs.max(1), &dir),
+        What::MountClients { rounds, clients, sides, milliseconds, dir } => {
+            mount::clients(rounds.max(1), &clients, &sides, Duration::from_millis(milliseconds), &dir)
+        }
+        What::TimedClient { dir } => mount::timed_client(&dir),
         What::MountLatency { rounds, seconds, dir } => {
             mount::latency(rounds.max(1), Duration::from_secs(seconds.max(1)), &dir)
         }

@@ -1,6 +1,7 @@
 //! A mounted Extant beside other servers and the kernel: the same loads by client processes, each side in turn.
 
 mod client;
+mod clients;
 mod empty;
 mod git;
 mod latency;
@@ -14,11 +15,12 @@ use crate::report::Series;
 use crate::scratch::Scratch;
 use client::{Client, Load, together};
 use git::Git;
-use side::Side;
 
 pub use client::serve as client;
+pub use clients::{compare as clients, serve as timed_client};
 pub use empty::serve as empty;
 pub use latency::{latency, serve_slow};
+pub use side::Side;
 
 /// A line of the report: what was measured, and the unit to print it in, as a part of operations per second.
 struct Figure {
@@ -57,7 +59,7 @@ struct Column {
 /// One run of one side on a fresh file system.
 fn run(side: Side, scratch: &Scratch, git: &Git) -> Result<Figures> {
     let mounted = side.mount(scratch)?;
-    let start = |name: &str| Client::start(mounted.path().join(name));
+    let start = |name: &str| Client::start("client", mounted.path().join(name));
     let mut clients = [start("one")?, start("two")?];
     // The first files find caches cold and threads not yet started.
     together(&mut clients, Load::Create)?;

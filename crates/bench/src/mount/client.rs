@@ -94,7 +94,7 @@ pub fn serve(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A process that [`serve`]s. It ends when it is dropped.
+/// A process that follows orders. It ends when it is dropped.
 pub struct Client {
     child: Child,
     /// Closed by taking it.
@@ -103,13 +103,25 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts one in a new directory.
-    pub fn start(dir: PathBuf) -> Result<Self> {
+    /// Starts one by its verb in a new directory.
+    pub fn start(verb: &str, dir: PathBuf) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("client").arg(dir).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.arg(verb).arg(dir).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let (orders, answers) = (child.stdin.take(), child.stdout.take().ok_or("no pipe")?);
         Ok(Self { child, orders, answers: BufReader::new(answers) })
+    }
+
+    /// Tells it what to do.
+    pub fn order(&mut self, line: &str) -> Result<()> {
+        Ok(writeln!(self.orders.as_mut().ok_or("no pipe")?, "{line}")?)
+    }
+
+    /// Waits until it has done that; its figure.
+    pub fn answer(&mut self) -> Result<f64> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        Ok(line.trim().parse().map_err(|_| "a client failed")?)
     }
 }
 
@@ -124,15 +136,11 @@ impl Drop for Client {
 pub fn together(clients: &mut [Client], load: Load) -> Result<f64> {
     let name = load.to_possible_value().ok_or("a load without a name")?;
     for client in &mut *clients {
-        let orders = client.orders.as_mut().ok_or("no pipe")?;
-        writeln!(orders, "{}", name.get_name())?;
+        client.order(name.get_name())?;
     }
     let mut longest: f64 = 0.0;
     for client in &mut *clients {
-        let mut line = String::new();
-        client.answers.read_line(&mut line)?;
-        let took = line.trim().parse::<f64>().map_err(|_| "a client failed")?;
-        longest = longest.max(took);
+        longest = longest.max(client.answer()?);
     }
     Ok((clients.len() * load.count()) as f64 / longest)
 }

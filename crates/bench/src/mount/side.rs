@@ -1,11 +1,13 @@
 //! What is compared, and mounting it.
 
+use clap::ValueEnum;
+
 use crate::Result;
 use crate::mounted::Mounted;
 use crate::scratch::Scratch;
 
 /// Who answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Side {
     /// The command `extant` of the same build.
     Extant,
