@@ -16,10 +16,10 @@ use std::collections::BTreeSet;
 
 use extant_ondisk::jbd2::{self, Tag, TagFlags};
 use extant_ondisk::{FsBlock, TransactionId};
-use extant_rt::{Arc, HAS_TIMEOUTS, LockClass, Monotonic, Ordering, Rank};
+use extant_rt::{Arc, HAS_TIMEOUTS, LockClass, Monotonic, Ordering, Rank, yield_now};
 
 use crate::committed_blocks::CommittedBlock;
-use crate::group::WAIT_MAX;
+use crate::group::{SHORT, WAIT_MAX};
 use crate::journal::OpenLog;
 use crate::log::{Log, write_sorted};
 use crate::{BoxError, Client, Error, FinalBlock, Journal, Result};
@@ -128,7 +128,13 @@ impl Journal {
                 (Monotonic::now(), state.group.join(in_commit))
             });
             let left = state.group.wait(since.elapsed()).filter(|_| kind != Kind::AtOnce && HAS_TIMEOUTS);
+            let looks_again = HAS_TIMEOUTS && state.group.is_short() && since.elapsed() < SHORT;
             state = match left {
+                _ if state.committing && looks_again => {
+                    drop(state);
+                    yield_now();
+                    self.state.lock()
+                }
                 _ if state.committing => self.commit_ended.wait(state),
                 // The first one commits; should it leave without, the others do not wait for ever.
                 Some(left) => self.commit_ended.wait_timeout(state, if is_first { left } else { WAIT_MAX }),

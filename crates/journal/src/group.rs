@@ -2,7 +2,8 @@
 //!
 //! Threads that sync again and again come back soon after a commit that they waited for. A commit that starts with the first of them makes
 //! the others wait for the next one. So it waits until as many threads ask for it as waited in and during the last commit, but no longer
-//! than a commit takes on average. A thread that syncs alone never waits.
+//! than a commit takes on average. A thread that syncs alone never waits, and none does where a commit takes no longer than waking the
+//! threads that would wait.
 //!
 //! Source: the batching of `jbd2_journal_stop` (`fs/jbd2/transaction.c`) and `ext4_mount_opts`' `max_batch_time`; Linux waits for the average
 //! time as soon as two threads sync in turn, whether the others have come or not.
@@ -11,6 +12,9 @@ use std::time::Duration;
 
 /// As long as a thread waits for others at most: Linux's default `max_batch_time`.
 pub const WAIT_MAX: Duration = Duration::from_millis(15);
+
+/// A commit that takes less is short: to sleep and be woken on another CPU takes as long.
+pub const SHORT: Duration = Duration::from_micros(100);
 
 /// Threads that wait for commits. Protected by the state lock.
 #[derive(Debug, Default)]
@@ -34,10 +38,15 @@ impl Group {
         !in_commit && self.joined == 1
     }
 
+    /// Whether commits are so short that waiting for one costs less than sleeping until it has ended.
+    pub fn is_short(&self) -> bool {
+        self.commit_time < SHORT
+    }
+
     /// How long the next commit waits from now on, if the first of its threads came `waited` ago.
     pub fn wait(&self, waited: Duration) -> Option<Duration> {
         let left = self.commit_time.min(WAIT_MAX).checked_sub(waited).filter(|left| !left.is_zero());
-        left.filter(|_| self.joined < self.expected)
+        left.filter(|_| self.joined < self.expected && !self.is_short())
     }
 
     /// A commit starts.
@@ -104,6 +113,17 @@ mod tests {
         group.ended(COMMIT);
         join(&mut group, 7);
         assert_eq!(group.wait(Duration::ZERO), None, "the one that did not come is not expected again");
+    }
+
+    #[test]
+    fn a_short_commit_waits_for_nobody() {
+        let mut group = Group::default();
+        for (time, waits) in [(SHORT / 2, false), (SHORT * 4, true)] {
+            join(&mut group, 2);
+            group.started();
+            group.ended(time);
+            assert_eq!(group.wait(Duration::ZERO).is_some(), waits);
+        }
     }
 
     #[test]
