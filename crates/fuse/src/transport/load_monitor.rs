@@ -8,7 +8,9 @@
 //! quiet machine, and is watched.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
+use extant_rt::Monotonic;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::thread::Pid;
@@ -53,6 +55,26 @@ impl LoadMonitor {
             self.assume(is_quiet);
         }
         self.is_quiet
+    }
+}
+
+/// The time from one request to the next below which they come densely.
+const DENSE: Duration = Duration::from_micros(200);
+
+/// Finds out how fast requests come.
+#[derive(Debug)]
+pub(super) struct Pace(Monotonic);
+
+impl Pace {
+    /// From now on.
+    pub(super) fn new() -> Self {
+        Self(Monotonic::now())
+    }
+
+    /// Looks after so many requests; whether they came densely since the last look.
+    pub(super) fn look(&mut self, requests: u32) -> bool {
+        let since = std::mem::replace(&mut self.0, Monotonic::now());
+        since.elapsed() < DENSE * requests
     }
 }
 

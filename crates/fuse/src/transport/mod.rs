@@ -10,6 +10,7 @@ mod init;
 mod load_monitor;
 mod mount;
 mod notify;
+mod outboxes;
 mod placement;
 mod pool;
 mod readers;

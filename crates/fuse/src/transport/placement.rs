@@ -59,10 +59,21 @@ impl CpuPin {
         Self { affinity, cpu: 0 }
     }
 
-    /// The thread that calls stays on the CPU it is on.
-    pub(super) fn take(&mut self) {
+    /// The thread that calls stays on the CPU it is on, or on the next one that is not among `taken`.
+    pub(super) fn take(&mut self, taken: &[usize]) {
         self.cpu = sched_getcpu();
+        for _ in taken {
+            if !taken.contains(&self.cpu) {
+                break;
+            }
+            self.cpu = self.affinity.after(self.cpu).unwrap_or(self.cpu);
+        }
         pin(self.cpu);
+    }
+
+    /// That CPU.
+    pub(super) const fn cpu(&self) -> usize {
+        self.cpu
     }
 
     /// It goes to the next one.

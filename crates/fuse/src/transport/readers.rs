@@ -3,7 +3,7 @@
 //! A thread that reads has a role: one of up to as many as there are CPUs, each with a descriptor of its own. Mostly there is one,
 //! for readers wait in turns: with two, each request of a lone caller wakes the one that has slept longest, on another CPU. A
 //! further role is added once a reader twice in a row finds another request waiting behind the one that it has read, and removed
-//! once its reader twice in a row finds none.
+//! once its reader twice in a row finds none. While requests come densely, readers beside each other do not sleep ([`polling`]).
 //!
 //! **Leader and follower.** The thread that reads a request answers it, which costs no switch of threads. When it is about to wait
 //! (for a lock, a condition, a slow device; [`extant_rt::before_wait`]), it leaves its role to another thread, which reads on. The
@@ -21,6 +21,8 @@
 //!
 //! Locks: `READERS`, under any lock of the engine, over nothing.
 
+mod polling;
+
 use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
@@ -32,7 +34,8 @@ use zerocopy::FromBytes;
 
 use super::device::{Device, Received};
 use super::exchange::Exchange;
-use super::load_monitor::{LoadMonitor, SchedPolicy};
+use super::load_monitor::{LoadMonitor, Pace, SchedPolicy};
+use super::outboxes::Outboxes;
 use super::placement::{Affinity, CpuPin};
 use super::service::Service;
 use super::slot::{Class, Slot};
@@ -55,16 +58,20 @@ const IDLE_READER_WAIT: Duration = Duration::from_millis(20);
 /// Requests in a row that were waited for, until the caller is looked for on the next CPU. Each costs as much as ten that
 /// were not.
 const WAITS_MAX: u32 = 3;
+/// Looks of readers for which none polls after a polling one had to wait.
+const POLL_AGAIN: usize = 64;
 /// A caller that is away for so long sleeps, wherever it is.
 const SLEEP: Duration = Duration::from_millis(1);
 
 /// Which thread reads.
 #[derive(Debug, Default)]
 struct State {
-    /// A descriptor for each role there is.
-    devices: Vec<Arc<Device>>,
+    /// A descriptor for each role there is, by the role's number.
+    devices: Vec<Option<Arc<Device>>>,
     /// Roles that no thread has.
-    vacant: Vec<usize>,
+    vacant: Vec<Vacancy>,
+    /// The CPUs of polling readers.
+    cpus: Vec<usize>,
     /// All threads that answer requests.
     slots: Vec<Arc<Slot>>,
     /// Threads that have nothing to do, or are just being started.
@@ -77,6 +84,21 @@ struct State {
     failure: Option<io::Error>,
 }
 
+/// A role that no thread has.
+#[derive(Clone, Copy, Debug)]
+struct Vacancy {
+    role: usize,
+    /// The next reader begins by polling.
+    polls: bool,
+}
+
+impl Vacancy {
+    /// The role of a reader that is at a request still. The next one does not poll: what makes one wait may make each wait.
+    const fn left(role: usize) -> Self {
+        Self { role, polls: false }
+    }
+}
+
 /// The readers of a mount.
 #[derive(Debug)]
 pub(super) struct Readers<T> {
@@ -87,8 +109,15 @@ pub(super) struct Readers<T> {
 /// The state that readers share, independent of the [`Ops`].
 #[derive(Debug)]
 struct Shared {
+    /// The one that was mounted.
+    device: Arc<Device>,
     affinity: Affinity,
     roles_max: usize,
+    /// Roles there are. Changed under the lock of the state.
+    roles: AtomicUsize,
+    outboxes: Outboxes,
+    /// Looks of readers until one may poll again, after a polling one had to wait. A hint.
+    until_polls: AtomicUsize,
     /// The host lets a thread that was [`SchedPolicy::Idle`] come back.
     can_be_idle_reader: bool,
     watch: Watch,
@@ -123,10 +152,20 @@ impl Drop for Alive<'_> {
         state.alive -= 1;
         state.slots.retain(|slot| !Arc::ptr_eq(slot, self.1));
         // After a panic another thread reads on.
-        state.vacant.extend(self.1.take_role());
+        state.vacant.extend(self.1.take_role().map(Vacancy::left));
         drop(state);
         self.0.changed.notify_all();
     }
+}
+
+/// How an idle reader goes on.
+enum IdleEnd {
+    /// Not at all.
+    Turn(Turn),
+    /// As any other reader.
+    Usual,
+    /// As a polling one, beside another.
+    Polls,
 }
 
 /// How a reader's turn has ended.
@@ -139,8 +178,7 @@ enum Turn {
 
 impl<T: Ops> Readers<T> {
     pub(super) fn new(service: Arc<Service<T>>, device: Arc<Device>, affinity: Affinity) -> Arc<Self> {
-        let state = State { devices: vec![device], vacant: vec![0], alive: 1, free: 1, ..State::default() };
-        Arc::new(Self { shared: Arc::new(Shared::new(affinity, state)), service })
+        Arc::new(Self { shared: Arc::new(Shared::new(device, affinity)), service })
     }
 
     /// Answers requests until it is unmounted and all threads have ended.
@@ -184,8 +222,8 @@ impl<T: Ops> Readers<T> {
         let _alive = Alive(shared, &slot);
         extant_rt::attend(Box::new(Attendant { shared: shared.clone(), slot: slot.clone() }));
         shared.state.lock().slots.push(slot.clone());
-        while let Some(role) = self.take_role(&slot) {
-            let end = self.read(role, &slot);
+        while let Some(vacancy) = self.take_role(&slot) {
+            let end = self.read(vacancy, &slot);
             // If the mount has ended, no other thread may take the role, and this thread may wait now.
             slot.take_role();
             let mut state = shared.state.lock();
@@ -209,31 +247,43 @@ impl<T: Ops> Readers<T> {
     }
 
     /// Waits for a role; none once the mount has ended. The thread is free until then.
-    fn take_role(self: &Arc<Self>, slot: &Slot) -> Option<usize> {
+    fn take_role(self: &Arc<Self>, slot: &Slot) -> Option<Vacancy> {
         let mut state = self.shared.state.lock();
         loop {
             if state.ends {
                 return None;
             }
-            if let Some(role) = state.vacant.pop() {
-                slot.give_role(role);
+            if let Some(vacancy) = state.vacant.pop() {
+                slot.give_role(vacancy.role);
                 state.free -= 1;
                 if state.free == 0 {
                     self.add(&mut state);
                 }
-                return Some(role);
+                return Some(vacancy);
             }
             state = self.shared.changed.wait(state);
         }
     }
 
     /// Reads and answers requests as long as the thread has its role.
-    fn read(self: &Arc<Self>, role: usize, slot: &Arc<Slot>) -> io::Result<Turn> {
+    fn read(&self, Vacancy { role, mut polls }: Vacancy, slot: &Arc<Slot>) -> io::Result<Turn> {
         let device = self.shared.state.lock().devices[role].clone();
+        let device = device.unwrap_or_else(|| self.shared.device.clone());
         slot.read_from(&device);
-        let mut load_monitor = LoadMonitor::new();
-        let (mut until_look, mut streak) = (LOOK_EVERY, 0_i32);
-        while let Some(request) = device.receive()? {
+        // A polling reader may have left it.
+        self.shared.outboxes.close(role);
+        let (mut load_monitor, mut pace) = (LoadMonitor::new(), Pace::new());
+        let (mut until_look, mut streak, mut dense) = (LOOK_EVERY, 0_i32, 0);
+        loop {
+            if std::mem::take(&mut polls) {
+                if let Some(turn) = self.poll(role, &device, slot)? {
+                    return Ok(turn);
+                }
+                slot.read_from(&device);
+                load_monitor.assume(false);
+                (pace, streak, dense) = (Pace::new(), 0, 0);
+            }
+            let Some(request) = device.receive()? else { return Ok(Turn::Unmounted) };
             // The next request is queued behind a FORGET, for which no caller waits.
             until_look -= u32::from(!request.is_forget());
             let looks = until_look == 0;
@@ -249,15 +299,24 @@ impl<T: Ops> Readers<T> {
             if !looks {
                 continue;
             }
-            if streak >= STREAK {
-                self.shared.add_role();
+            dense = if pace.look(LOOK_EVERY) { dense + 1 } else { 0 };
+            let is_dense = dense >= STREAK && self.shared.may_poll();
+            if streak >= STREAK && self.shared.add_role(is_dense) {
+                polls = is_dense;
                 streak = 0;
-            } else if self.shared.can_be_idle_reader && self.shared.is_one() && load_monitor.look() {
-                if let Some(turn) = self.read_as_idle_reader(&device, slot)? {
-                    return Ok(turn);
+            } else if self.shared.is_one() {
+                if self.shared.can_be_idle_reader && load_monitor.look() {
+                    match self.read_as_idle_reader(&device, slot)? {
+                        IdleEnd::Turn(turn) => return Ok(turn),
+                        IdleEnd::Usual => {}
+                        IdleEnd::Polls => polls = true,
+                    }
+                    slot.read_from(&device);
+                    load_monitor.assume(false);
+                    pace = Pace::new();
                 }
-                slot.read_from(&device);
-                load_monitor.assume(false);
+            } else if is_dense {
+                polls = true;
             } else if streak <= -STREAK {
                 streak = 0;
                 if self.shared.remove_role(role, slot) {
@@ -265,7 +324,6 @@ impl<T: Ops> Readers<T> {
                 }
             }
         }
-        Ok(Turn::Unmounted)
     }
 
     /// Answers one request, unless it is kept.
@@ -300,20 +358,21 @@ impl<T: Ops> Readers<T> {
         slot.end();
     }
 
-    /// Reads as the idle reader as long as the machine is quiet and requests come. None if it goes on as any other.
-    fn read_as_idle_reader(&self, device: &Arc<Device>, slot: &Arc<Slot>) -> io::Result<Option<Turn>> {
-        let Ok(device) = device.duplicate(OFlags::NONBLOCK).map(Arc::new) else { return Ok(None) };
+    /// Reads as the idle reader as long as the machine is quiet and requests come one by one.
+    fn read_as_idle_reader(&self, device: &Arc<Device>, slot: &Arc<Slot>) -> io::Result<IdleEnd> {
+        let Ok(device) = device.duplicate(OFlags::NONBLOCK).map(Arc::new) else { return Ok(IdleEnd::Usual) };
         let mut load_monitor = LoadMonitor::new();
         load_monitor.assume(true);
         let mut cpu_pin = CpuPin::new(self.shared.affinity);
         slot.read_from(&device);
         slot.is_idle_reader.store(true, Ordering::SeqCst);
-        cpu_pin.take();
+        cpu_pin.take(&[]);
         let _ = SchedPolicy::Idle.give(None);
         let (mut taken, mut waited_since, mut waits) = (0_u32, None, 0);
+        let (mut pace, mut streak) = (Pace::new(), 0);
         let end = loop {
             if !slot.is_idle_reader.load(Ordering::SeqCst) {
-                break None;
+                break IdleEnd::Usual;
             }
             let request = match device.receive() {
                 Ok(Some(request)) => request,
@@ -322,15 +381,19 @@ impl<T: Ops> Readers<T> {
                     device.has_more(IDLE_READER_WAIT);
                     continue;
                 }
-                Ok(None) => break Some(Turn::Unmounted),
+                Ok(None) => break IdleEnd::Turn(Turn::Unmounted),
                 Err(error) => {
                     self.end_idle_reader(slot);
                     return Err(error.into());
                 }
             };
             taken = taken.wrapping_add(1);
+            let mut polls = false;
             if taken.is_multiple_of(PUT_OFF_EVERY) {
                 self.shared.watch.put_off();
+                let is_dense = pace.look(PUT_OFF_EVERY);
+                streak = if is_dense && device.has_more(Duration::ZERO) { streak + 1 } else { 0 };
+                polls = streak >= STREAK && self.shared.may_poll() && self.shared.add_role(true);
             }
             let is_loud = taken.is_multiple_of(IDLE_READER_LOOK_EVERY) && !load_monitor.look();
             if is_loud {
@@ -347,10 +410,13 @@ impl<T: Ops> Readers<T> {
             }
             self.answer(slot, request);
             if self.has_left(slot) {
-                break Some(Turn::Left);
+                break IdleEnd::Turn(Turn::Left);
+            }
+            if polls {
+                break IdleEnd::Polls;
             }
             if is_loud {
-                break None;
+                break IdleEnd::Usual;
             }
         };
         self.end_idle_reader(slot);
@@ -366,10 +432,22 @@ impl<T: Ops> Readers<T> {
 }
 
 impl Shared {
-    fn new(affinity: Affinity, state: State) -> Self {
+    fn new(device: Arc<Device>, affinity: Affinity) -> Self {
+        let roles_max = extant_rt::available_parallelism();
+        let state = State {
+            devices: vec![Some(device.clone())],
+            vacant: vec![Vacancy::left(0)],
+            alive: 1,
+            free: 1,
+            ..State::default()
+        };
         Self {
+            device,
             affinity,
-            roles_max: extant_rt::available_parallelism(),
+            roles_max,
+            roles: AtomicUsize::new(1),
+            outboxes: Outboxes::new(roles_max),
+            until_polls: AtomicUsize::new(0),
             can_be_idle_reader: SchedPolicy::can_come_back(),
             watch: Watch::new(),
             waiting: Default::default(),
@@ -378,34 +456,70 @@ impl Shared {
         }
     }
 
-    fn is_one(&self) -> bool {
-        self.state.lock().devices.len() == 1
+    /// Whether no polling reader had to wait recently: to leave a role costs as much as many requests. Called at each look.
+    fn may_poll(&self) -> bool {
+        let left = self.until_polls.load(Ordering::Relaxed);
+        self.until_polls.store(left.saturating_sub(1), Ordering::Relaxed);
+        left == 0
     }
 
-    /// One role more, if they are not too many.
-    fn add_role(&self) {
+    /// Whether there is one role. Relaxed: a moment later there may be more.
+    fn is_one(&self) -> bool {
+        self.roles.load(Ordering::Relaxed) == 1
+    }
+
+    /// Pins the polling reader that calls to a CPU that no other one has.
+    fn pin(&self, cpu_pin: &mut CpuPin) {
         let mut state = self.state.lock();
-        if state.devices.len() >= self.roles_max || state.ends {
-            return;
+        cpu_pin.take(&state.cpus);
+        state.cpus.push(cpu_pin.cpu());
+    }
+
+    /// Lets it run everywhere again.
+    fn unpin(&self, cpu_pin: &CpuPin) {
+        let mut state = self.state.lock();
+        if let Some(at) = state.cpus.iter().position(|cpu| *cpu == cpu_pin.cpu()) {
+            state.cpus.swap_remove(at);
+        }
+        drop(state);
+        self.affinity.free(None);
+    }
+
+    /// One role more, if they are not too many; whether there is.
+    fn add_role(&self, polls: bool) -> bool {
+        let mut state = self.state.lock();
+        let roles = self.roles.load(Ordering::Relaxed);
+        if roles >= self.roles_max || state.ends {
+            return false;
         }
         // Where the device cannot be opened again, one descriptor serves for all.
-        let device = state.devices[0].duplicate(OFlags::empty()).map(Arc::new);
-        let device = device.unwrap_or_else(|_| state.devices[0].clone());
-        let role = state.devices.len();
-        state.devices.push(device);
-        state.vacant.push(role);
+        let device = self.device.duplicate(OFlags::empty()).map(Arc::new);
+        let device = Some(device.unwrap_or_else(|_| self.device.clone()));
+        let role = match state.devices.iter().position(Option::is_none) {
+            Some(role) => role,
+            None => {
+                state.devices.push(None);
+                state.devices.len() - 1
+            }
+        };
+        state.devices[role] = device;
+        self.roles.store(roles + 1, Ordering::Relaxed);
+        state.vacant.push(Vacancy { role, polls });
         drop(state);
         self.changed.notify_one();
+        true
     }
 
-    /// Takes a role away if it is the last one and not the only one; whether it was.
+    /// Takes a role away if it is not the only one; whether it was.
     fn remove_role(&self, role: usize, slot: &Slot) -> bool {
         let mut state = self.state.lock();
-        let is_last = role > 0 && role + 1 == state.devices.len() && slot.take_role().is_some();
-        if is_last {
-            state.devices.pop();
+        let roles = self.roles.load(Ordering::Relaxed);
+        let is_spare = roles > 1 && slot.take_role().is_some();
+        if is_spare {
+            state.devices[role] = None;
+            self.roles.store(roles - 1, Ordering::Relaxed);
         }
-        is_last
+        is_spare
     }
 
     /// Gives a thread's role to another one, for it is about to wait or does not end.
@@ -423,7 +537,7 @@ impl Shared {
 
     /// Offers the role that was taken from a thread, which is at a request still.
     fn vacate(&self, state: &mut State, role: usize, slot: &Slot) {
-        state.vacant.push(role);
+        state.vacant.push(Vacancy::left(role));
         // Relaxed, here and below: a thread that must not miss a change holds the lock.
         self.waiting[slot.wait_as_class()].fetch_add(1, Ordering::Relaxed);
     }
@@ -535,7 +649,8 @@ mod tests {
 
     #[test]
     fn a_thread_whose_role_is_taken_between_two_requests_leaves_no_count_behind() {
-        let shared = Shared::new(Affinity::current(), State::default());
+        let device = std::fs::File::open("/dev/null").expect("a file");
+        let shared = Shared::new(Arc::new(Device::new(device.into(), 0)), Affinity::current());
         let slot = Slot::new();
         let begin = |opcode| slot.begin(&InHeader { opcode, unique: 2, ..InHeader::default() });
         begin(opcode::GETATTR);
