@@ -4,6 +4,7 @@ mod daemon;
 mod options;
 mod program;
 mod serve;
+mod transport;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,8 @@ pub use serve::Serving;
     As root, others may use the mount too (noallow_other keeps it for root); nosuid and nodev hold unless suid or \
     dev is asked for. As an ordinary user, a disk whose root directory is root's appears as the user's own, and new \
     files are stored as root's (fakeroot).\n\n\
+    Where the kernel has FUSE over io_uring (Linux 6.14) and it is off, a note on a terminal says how root turns it \
+    on: then several clients are served at once.\n\n\
     Root can mount a block device at further places; suid, dev and noexec are each mount's own, ro must be as at the \
     first, and the other options are ignored.\n\n\
     Examples:\n  extant mount disk.img dir\n  extant mount -o ro,partition=2 /dev/sdb dir\n  \
@@ -70,7 +73,11 @@ impl Mount {
             return Ok(0);
         }
         if !self.foreground {
-            return daemon::start(&image, &dir, &self.options);
+            let exit = daemon::start(&image, &dir, &self.options)?;
+            if exit == 0 {
+                transport::hint();
+            }
+            return Ok(exit);
         }
         let serving = Serving::start(&image, &dir, &options)?;
         let watch = serving.unmount_on_signals()?;
