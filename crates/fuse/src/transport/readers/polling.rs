@@ -3,7 +3,7 @@
 //! A reader that sleeps in `read` is woken by the next request on any CPU, and the callers wait for wake-ups of other CPUs most of
 //! the time. A polling reader does not sleep: it asks for a request, and if there is none it lets the callers on its CPU run, whose
 //! next request it finds when they wait. Its policy is the usual one, so that it needs no quiet machine. It ends when requests come
-//! less densely, and when it sends no replies any more: then its CPU has no callers.
+//! less densely, when another thread has kept its CPU, and when it sends no replies any more: then its CPU has no callers.
 
 use std::io;
 use std::time::Duration;
@@ -72,7 +72,8 @@ impl<T: Ops> Readers<T> {
                 Ok(None) => return Ok(Some(Turn::Unmounted)),
                 Err(error) => return Err(error.into()),
             };
-            waited_since = None;
+            // Then another thread has had the CPU meanwhile: one that sleeps in `read` is given it sooner.
+            let is_late = waited_since.take().is_some_and(|since: Monotonic| since.elapsed() > SPIN);
             until_look -= u32::from(!request.is_forget());
             let looks = until_look == 0;
             if looks {
@@ -84,6 +85,10 @@ impl<T: Ops> Readers<T> {
             if self.has_left(slot) {
                 self.shared.until_polls.store(POLL_AGAIN, Ordering::Relaxed);
                 return Ok(Some(Turn::Left));
+            }
+            if is_late {
+                self.shared.until_polls.store(POLL_AGAIN, Ordering::Relaxed);
+                return Ok(None);
             }
             if !looks {
                 continue;
