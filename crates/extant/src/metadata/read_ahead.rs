@@ -56,6 +56,7 @@ impl SbInfo {
 
     /// Reads blocks that lie together: each with its content, which is newer in the log if it is there. None if they are not all on the disk
     /// or cannot be read.
+    #[cfg(feature = "check")]
     pub(crate) fn read_run(&self, run: Run) -> Vec<(FsBlock, Arc<[u8]>)> {
         let bytes = self.read_run_at_home(run).unwrap_or_default();
         let blocks = (0..).map(|at| FsBlock(run.start.0 + at));
