@@ -147,8 +147,9 @@ test-images: setup-test build
 	@scripts/setup mmdebstrap:mmdebstrap bsdtar:libarchive-tools busybox:busybox-static buildah:buildah openssl:openssl
 	scripts/container-images $(DIR) target/release/extant
 
-# A guest boots from a disk made of a container image, is killed while it writes, and its changes become a layer; downloads a kernel of
-# Debian into DIR, needs root and loop devices; a minute.
+# A guest boots from a disk made of a container image, is killed while it writes, and its changes become a layer; another one boots from a disk
+# in qcow2 of qemu-img after each edit of it in place, and its changes are read; downloads a kernel of Debian into DIR, needs root and loop
+# devices; 2 minutes.
 test-boot: setup-test build
 	@scripts/setup qemu-system-x86_64:qemu-system-x86 busybox:busybox-static
 	scripts/test-boot $(DIR) target/release/extant
