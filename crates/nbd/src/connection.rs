@@ -1,30 +1,36 @@
 //! One connection: requests of many threads at once, and their replies in any order.
 //!
 //! There is no thread that receives. Of the threads that wait for a reply one has the receiver and reads replies, its own and those
-//! of others; when its own is whole, another one goes on. So a single thread waits for nothing but the server. The bytes of a large
-//! reply to another thread are not read: that thread gets the receiver and reads them to where it wants them.
+//! of others; when its own is whole, it goes through what has come with it, and another thread goes on. So a single thread waits for nothing
+//! but the server, and replies that came at once are handed out by one thread. The bytes of a large reply to another thread are not read:
+//! that thread gets the receiver and reads them to where it wants them.
 //!
-//! Invariants: a request is in the table from before it is sent until its thread has taken the outcome. The receiver is in the
-//! table, with a thread, or on its way to one (`Slot::turn`). A thread that puts it into the table wakes one that waits.
+//! Invariants: a request is in the table from before it is sent until it has an outcome. The receiver is in the table, with a thread, or on
+//! its way to one (`Slot::turn`). A thread that has no more use for it gives it to one that waits, or puts it into the table. A thread
+//! that was woken takes no lock of the connection, so that it does not meet the one that woke it.
 //!
-//! Locks: `DEVICE`, key [`SENDER_KEY`] over sends, then key [`TABLE_KEY`], held over no I/O.
+//! Locks: `DEVICE`, key [`SENDER_KEY`] over sends, key [`TABLE_KEY`], then key [`SLOT_KEY`] of a request; the latter two held over no I/O.
 
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::net::Shutdown;
 
-use extant_rt::{Arc, Condvar, LockClass, Mutex, MutexGuard, before_wait};
+use extant_rt::{Arc, Condvar, LockClass, Mutex, before_wait};
 
 use crate::reply::{Content, End, Expected, Head, Progress, Range};
 use crate::stream::{Receiver, Sender, Socket};
-use crate::wire::{Request, command};
+use crate::wire::{REPLY_BYTES_LEAST, Request, command};
 
 /// Keys among the locks of a device, in their order.
 const SENDER_KEY: u64 = 2;
 const TABLE_KEY: u64 = 3;
+const SLOT_KEY: u64 = 4;
 
 /// From this many bytes of a reply on, its thread receives them itself.
 const HAND_OVER_BYTES_LEAST: usize = 32 << 10;
+
+/// Replies to others that a thread receives after its own is whole, at most, so that it gets away.
+const REPLIES_AFTER_OWN_MAX: usize = 64;
 
 /// Why a request has no reply that is of use.
 #[derive(Debug)]
@@ -45,7 +51,7 @@ impl From<End> for Failed {
 #[derive(Debug)]
 #[must_use]
 pub struct Ticket {
-    cookie: u64,
+    slot: Arc<Slot>,
 }
 
 /// A connection that takes requests.
@@ -61,26 +67,63 @@ pub struct Connection {
 struct Table {
     /// None while a thread has it.
     receiver: Option<Receiver>,
-    requests: HashMap<u64, Slot>,
+    requests: HashMap<u64, Pending>,
     next_cookie: u64,
     ended: Option<End>,
 }
 
+/// A request without an outcome.
+#[derive(Debug)]
+struct Pending {
+    slot: Arc<Slot>,
+    /// Whether its thread waits for the receiver.
+    wants_receiver: bool,
+}
+
+/// A request, for its thread and for those that receive for it.
 #[derive(Debug)]
 struct Slot {
+    cookie: u64,
     expected: Expected,
+    reply: Mutex<Reply>,
+    /// The outcome or the receiver is there.
+    wake: Condvar,
+}
+
+/// What there is of a reply.
+#[derive(Debug, Default)]
+struct Reply {
     progress: Progress,
-    /// What other threads received for it: where it belongs, and the bytes.
+    /// What other threads received: where it belongs, and the bytes.
     pieces: Vec<(Range, Vec<u8>)>,
     /// Zeroes likewise.
     holes: Vec<Range>,
-    /// Whether the reply is whole.
-    is_done: bool,
-    /// The receiver, before bytes of this reply; and whether they are its last.
-    turn: Option<(Receiver, Range, bool)>,
-    /// Whether its thread waits, and how to wake it.
+    /// Whether the reply is whole, or how the connection ended before.
+    outcome: Option<Result<(), End>>,
+    /// The receiver for this thread.
+    turn: Option<Turn>,
+    /// Whether the thread waits for either.
     waits: bool,
-    wake: Arc<Condvar>,
+}
+
+#[derive(Debug)]
+struct Turn {
+    receiver: Receiver,
+    /// Bytes of this thread's reply that are next; and whether they are its last.
+    next: Option<(Range, bool)>,
+}
+
+impl Slot {
+    /// Changes the reply, and wakes the thread if it waits for it.
+    fn wake_with(&self, change: impl FnOnce(&mut Reply)) {
+        let mut reply = self.reply.lock();
+        change(&mut reply);
+        let waits = std::mem::take(&mut reply.waits);
+        drop(reply);
+        if waits {
+            self.wake.notify_one();
+        }
+    }
 }
 
 impl Connection {
@@ -108,10 +151,14 @@ impl Connection {
 
     fn end_locked(&self, table: &mut Table, end: End) {
         if table.ended.is_none() {
-            table.ended = Some(end);
             self.socket.shutdown(Shutdown::Both);
         }
-        table.requests.values().for_each(|slot| slot.wake.notify_all());
+        let end = table.ended.get_or_insert(end);
+        for (_, pending) in table.requests.drain() {
+            pending.slot.wake_with(|reply| {
+                reply.outcome.get_or_insert_with(|| Err(end.clone()));
+            });
+        }
     }
 
     /// Says goodbye, if nothing is in the way.
@@ -129,9 +176,9 @@ impl Connection {
     /// # Locks
     /// `DEVICE`; blocks while the socket takes no more.
     pub fn send(&self, flags: u16, expected: Expected, bufs: &[IoSlice<'_>]) -> Result<Ticket, Failed> {
-        let cookie = self.enter(expected)?;
+        let slot = self.enter(expected)?;
         let Expected { command, offset, bytes } = expected;
-        let header = Request { flags, command, cookie, offset, bytes }.encode();
+        let header = Request { flags, command, cookie: slot.cookie, offset, bytes }.encode();
         let mut all = Vec::with_capacity(1 + bufs.len());
         all.push(IoSlice::new(&header));
         all.extend(bufs.iter().map(|buf| IoSlice::new(buf)));
@@ -139,112 +186,108 @@ impl Connection {
         if let Err(error) = sent {
             let mut table = self.table.lock();
             self.end_locked(&mut table, error.into());
-            table.requests.remove(&cookie);
             return Err(table.ended().into());
         }
-        Ok(Ticket { cookie })
+        Ok(Ticket { slot })
     }
 
-    fn enter(&self, expected: Expected) -> Result<u64, Failed> {
+    fn enter(&self, expected: Expected) -> Result<Arc<Slot>, Failed> {
         let mut table = self.table.lock();
         if let Some(end) = &table.ended {
             return Err(end.clone().into());
         }
         let cookie = table.next_cookie;
         table.next_cookie += 1;
-        let slot = Slot {
-            expected,
-            progress: Progress::default(),
-            pieces: Vec::new(),
-            holes: Vec::new(),
-            is_done: false,
-            turn: None,
-            waits: false,
-            wake: Arc::new(Condvar::new()),
-        };
-        table.requests.insert(cookie, slot);
-        Ok(cookie)
+        let reply = Mutex::with_key(LockClass::DEVICE, SLOT_KEY, Reply::default());
+        let slot = Arc::new(Slot { cookie, expected, reply, wake: Condvar::new() });
+        table.requests.insert(cookie, Pending { slot: slot.clone(), wants_receiver: false });
+        Ok(slot)
     }
 
     /// Waits for the outcome of a request. `buf` receives what was read, and is empty for all but reads.
     pub fn wait(&self, ticket: Ticket, buf: &mut [u8]) -> Result<(), Failed> {
-        let cookie = ticket.cookie;
-        let mut table = self.table.lock();
+        let slot = &*ticket.slot;
         loop {
-            let Some(slot) = table.requests.get_mut(&cookie) else {
-                return Err(End::Lost("the request is gone".into()).into());
-            };
-            slot.waits = false;
-            if slot.is_done {
-                return self.take(table, cookie, buf);
-            }
-            let wake = slot.wake.clone();
-            let turn = slot.turn.take();
-            if table.ended.is_some() {
-                table.requests.remove(&cookie);
-                return Err(table.ended().into());
-            }
-            let receiver = match turn {
-                Some((receiver, range, is_last)) => {
-                    drop(table);
-                    self.receive_own(receiver, cookie, (Content::Bytes(range), is_last), buf)
-                }
-                None => match table.receiver.take() {
-                    Some(receiver) => {
-                        drop(table);
-                        Ok(Some(receiver))
+            let turn = match self.take_receiver(slot) {
+                Some(turn) => turn,
+                None => {
+                    let mut reply = slot.reply.lock();
+                    while reply.outcome.is_none() && reply.turn.is_none() {
+                        reply.waits = true;
+                        reply = slot.wake.wait(reply);
                     }
-                    None => {
-                        if let Some(slot) = table.requests.get_mut(&cookie) {
-                            slot.waits = true;
+                    match (reply.outcome.take(), reply.turn.take()) {
+                        (Some(Ok(())), _) => {
+                            let whole = std::mem::take(&mut *reply);
+                            drop(reply);
+                            return self.finish(slot, whole, buf);
                         }
-                        table = wake.wait(table);
-                        continue;
+                        (Some(Err(end)), _) => return Err(end.into()),
+                        (None, Some(turn)) => turn,
+                        (None, None) => continue,
                     }
-                },
+                }
             };
-            let led = receiver.and_then(|receiver| match receiver {
-                Some(receiver) => self.lead(receiver, cookie, buf),
-                None => Ok(()),
-            });
-            table = self.table.lock();
-            if let Err(end) = led {
-                self.end_locked(&mut table, end);
+            if let Err(end) = self.lead(turn, slot, buf) {
+                self.end(end);
             }
         }
     }
 
-    /// Receives replies until that to `cookie` is whole or the receiver has gone to another thread.
-    fn lead(&self, mut receiver: Receiver, cookie: u64, buf: &mut [u8]) -> Result<(), End> {
-        loop {
+    /// The receiver, if no thread has it; else it comes when it is free, unless the outcome does.
+    fn take_receiver(&self, slot: &Slot) -> Option<Turn> {
+        let mut table = self.table.lock();
+        let Table { receiver, requests, .. } = &mut *table;
+        // Without an entry there is an outcome.
+        let pending = requests.get_mut(&slot.cookie)?;
+        let receiver = receiver.take();
+        pending.wants_receiver = receiver.is_none();
+        receiver.map(|receiver| Turn { receiver, next: None })
+    }
+
+    /// Receives the rest of the thread's own reply, if part of it was, then replies until that is whole, and those that came with it; or until
+    /// the receiver has gone to another thread.
+    fn lead(&self, Turn { mut receiver, next }: Turn, own: &Slot, buf: &mut [u8]) -> Result<(), End> {
+        let mut after_own = None;
+        if let Some((range, is_last)) = next
+            && self.receive_own(&mut receiver, own, (Content::Bytes(range), is_last), buf)?
+        {
+            after_own = Some(0);
+        }
+        while after_own.is_none_or(|count| count < REPLIES_AFTER_OWN_MAX && receiver.has(REPLY_BYTES_LEAST)) {
             if !receiver.has(1) {
                 before_wait();
             }
+            let mut found = None;
             let expected = |cookie| {
-                let table = self.table.lock();
-                table.requests.get(&cookie).filter(|slot| !slot.is_done).map(|slot| slot.expected)
+                found = self.table.lock().requests.get(&cookie).map(|pending| pending.slot.clone());
+                found.as_ref().map(|slot| slot.expected)
             };
-            let head = Head::receive(&mut receiver, self.structured, expected)?;
-            let next = if head.cookie == cookie {
-                self.receive_own(receiver, cookie, (head.content, head.is_last), buf)?
-            } else {
-                self.receive_others(receiver, head)?
-            };
-            match next {
-                Some(same) => receiver = same,
-                None => return Ok(()),
+            let Head { content, is_last } = Head::receive(&mut receiver, self.structured, expected)?;
+            match found {
+                Some(slot) if slot.cookie != own.cookie => {
+                    match self.receive_others(receiver, &slot, (content, is_last))? {
+                        Some(same) => receiver = same,
+                        None => return Ok(()),
+                    }
+                    after_own = after_own.map(|count| count + 1);
+                }
+                _ if self.receive_own(&mut receiver, own, (content, is_last), buf)? => after_own = Some(0),
+                _ => {}
             }
         }
+        self.give(receiver);
+        Ok(())
     }
 
-    /// Receives the rest of a reply, or of a chunk, to this thread's request. Gives the receiver up if the reply is whole.
+    /// Receives the rest of a reply, or of a chunk, to this thread's request; whether the reply is whole.
     fn receive_own(
         &self,
-        mut receiver: Receiver,
-        cookie: u64,
+        receiver: &mut Receiver,
+        own: &Slot,
         (content, is_last): (Content, bool),
         buf: &mut [u8],
-    ) -> Result<Option<Receiver>, End> {
+    ) -> Result<bool, End> {
         match &content {
             Content::Bytes(range) => {
                 let place = buf.get_mut(range.clone()).ok_or_else(too_short)?;
@@ -253,60 +296,74 @@ impl Connection {
             Content::Zeroes(range) => buf.get_mut(range.clone()).ok_or_else(too_short)?.fill(0),
             Content::Nothing | Content::Error(..) => {}
         }
-        let mut table = self.table.lock();
-        if let Some(slot) = table.requests.get_mut(&cookie) {
-            slot.progress.note(content)?;
-            slot.is_done = is_last;
-        }
+        own.reply.lock().progress.note(content)?;
         if is_last {
-            table.give(receiver);
-            return Ok(None);
+            self.complete(own);
         }
-        Ok(Some(receiver))
+        Ok(is_last)
     }
 
     /// Receives the rest of a reply, or of a chunk, to another thread's request. Gives the receiver to that thread if that is much.
-    fn receive_others(&self, mut receiver: Receiver, head: Head) -> Result<Option<Receiver>, End> {
-        let Head { cookie, content, is_last } = head;
+    fn receive_others(
+        &self,
+        mut receiver: Receiver,
+        slot: &Slot,
+        (content, is_last): (Content, bool),
+    ) -> Result<Option<Receiver>, End> {
         let mut piece = None;
         if let Content::Bytes(range) = &content {
             if range.len() >= HAND_OVER_BYTES_LEAST && !receiver.has(range.len()) {
-                let mut table = self.table.lock();
-                if let Some(slot) = table.requests.get_mut(&cookie) {
-                    slot.turn = Some((receiver, range.clone(), is_last));
-                    slot.wake.notify_all();
-                }
+                let next = Some((range.clone(), is_last));
+                slot.wake_with(|reply| reply.turn = Some(Turn { receiver, next }));
                 return Ok(None);
             }
             piece = Some((range.clone(), receiver.vec(range.len())?));
         }
-        let mut table = self.table.lock();
-        if let Some(slot) = table.requests.get_mut(&cookie) {
-            slot.pieces.extend(piece);
-            if let Content::Zeroes(range) = &content {
-                slot.holes.push(range.clone());
-            }
-            slot.progress.note(content)?;
-            if is_last {
-                slot.is_done = true;
-                slot.wake.notify_all();
-            }
+        let mut reply = slot.reply.lock();
+        reply.pieces.extend(piece);
+        if let Content::Zeroes(range) = &content {
+            reply.holes.push(range.clone());
+        }
+        reply.progress.note(content)?;
+        drop(reply);
+        if is_last {
+            self.complete(slot);
         }
         Ok(Some(receiver))
     }
 
-    /// Takes the outcome of a request whose reply is whole.
-    fn take(&self, mut table: MutexGuard<'_, Table>, cookie: u64, buf: &mut [u8]) -> Result<(), Failed> {
-        let slot = table.requests.remove(&cookie);
-        drop(table);
-        let Some(slot) = slot else { return Ok(()) };
-        for (range, bytes) in slot.pieces {
+    /// Tells the thread of a request that its reply is whole.
+    fn complete(&self, slot: &Slot) {
+        self.table.lock().requests.remove(&slot.cookie);
+        slot.wake_with(|reply| {
+            reply.outcome.get_or_insert(Ok(()));
+        });
+    }
+
+    /// Gives the receiver to a thread that waits for it, or puts it into the table.
+    fn give(&self, receiver: Receiver) {
+        let mut table = self.table.lock();
+        let waiting = table.requests.values_mut().find(|pending| pending.wants_receiver);
+        match waiting {
+            Some(pending) => {
+                pending.wants_receiver = false;
+                let slot = pending.slot.clone();
+                drop(table);
+                slot.wake_with(|reply| reply.turn = Some(Turn { receiver, next: None }));
+            }
+            None => table.receiver = Some(receiver),
+        }
+    }
+
+    /// The outcome of a request whose reply is whole.
+    fn finish(&self, slot: &Slot, reply: Reply, buf: &mut [u8]) -> Result<(), Failed> {
+        for (range, bytes) in reply.pieces {
             buf.get_mut(range).ok_or_else(too_short)?.copy_from_slice(&bytes);
         }
-        for range in slot.holes {
+        for range in reply.holes {
             buf.get_mut(range).ok_or_else(too_short)?.fill(0);
         }
-        match slot.progress.finish(slot.expected) {
+        match reply.progress.finish(slot.expected) {
             Ok(None) => Ok(()),
             Ok(Some((errno, message))) => Err(Failed::Refused(errno, message)),
             Err(end) => {
@@ -323,14 +380,6 @@ fn too_short() -> End {
 }
 
 impl Table {
-    /// Puts the receiver back, for a thread that waits.
-    fn give(&mut self, receiver: Receiver) {
-        self.receiver = Some(receiver);
-        if let Some(slot) = self.requests.values().find(|slot| slot.waits && !slot.is_done) {
-            slot.wake.notify_all();
-        }
-    }
-
     fn ended(&self) -> End {
         self.ended.clone().unwrap_or_else(|| End::Lost("closed".into()))
     }

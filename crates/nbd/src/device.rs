@@ -2,7 +2,7 @@
 //!
 //! Requests are split to the server's largest size, and made of whole blocks where the server has a least one. A request whose
 //! connection is lost is sent again by the next session. What was written and not flushed is kept for that, up to
-//! [`UNFLUSHED_BYTES_MAX`]; a write beyond flushes (N1 to N6 in docs/design/nbd.md).
+//! [`MEMORY_BYTES_MAX`]; a write beyond flushes (N1 to N6 in docs/design/nbd.md).
 //!
 //! Leaves out: locks against other clients, which the protocol does not have.
 //!
@@ -17,12 +17,10 @@ use extant_rt::{Arc, LockClass, RwLock};
 use crate::connection::{Connection, Failed};
 use crate::reply::{End, Expected};
 use crate::session::{Export, Session, ZEROED_BYTES_MAX};
-use crate::unflushed::{Filling, Unflushed};
+use crate::unflushed::{Filling, MEMORY_BYTES_MAX, Unflushed};
 use crate::wire::{command, command_flag, export};
 use crate::{Error, Options, Uri};
 
-/// Memory for what was written and not flushed.
-const UNFLUSHED_BYTES_MAX: usize = 64 << 20;
 /// How often a request is sent at most: one that ends the connection each time would be sent for ever.
 const SENDS_MAX: u32 = 10;
 /// Most bytes that are discarded by one request.
@@ -172,7 +170,7 @@ impl NbdDevice {
         let flags = if can_fua && (fua || !flushes) { command_flag::FUA } else { 0 };
         let keeps = flushes && flags == 0;
         let copy = OnceCell::new();
-        let make_copy = || Arc::clone(copy.get_or_init(|| Arc::new(concat(bufs, bytes))));
+        let make_copy = || Arc::clone(copy.get_or_init(|| self.copy(bufs, bytes)));
         let expected = Expected { command: command::WRITE, offset, bytes: bytes as u32 };
         self.change(
             ("write", flags, expected),
@@ -188,6 +186,15 @@ impl NbdDevice {
                 }
             },
         )
+    }
+
+    /// A copy of the bytes of all buffers.
+    fn copy(&self, bufs: &[IoSlice<'_>], bytes: usize) -> Arc<Vec<u8>> {
+        let mut spare = self.export.unflushed().take_spare(bytes).unwrap_or_default();
+        let Some(place) = Arc::get_mut(&mut spare) else { return Arc::new(concat(bufs, bytes)) };
+        place.clear();
+        bufs.iter().for_each(|buf| place.extend_from_slice(buf));
+        spare
     }
 
     /// Writes any range; durably if the server is to do that.
@@ -215,9 +222,7 @@ impl NbdDevice {
 
     /// Flushes if what is kept takes too much memory.
     fn bound_memory(&self) -> io::Result<()> {
-        let session = self.export.session()?;
-        let kept = self.export.unflushed_of(&session).map_or(0, |unflushed| unflushed.memory_bytes());
-        if kept > UNFLUSHED_BYTES_MAX { self.flush() } else { Ok(()) }
+        if self.export.unflushed().memory_bytes() > MEMORY_BYTES_MAX { self.flush() } else { Ok(()) }
     }
 
     fn check_write(&self, offset: u64, bytes: u64) -> io::Result<()> {

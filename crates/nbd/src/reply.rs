@@ -60,7 +60,6 @@ pub enum Content {
 /// A reply, or a chunk of one, up to the bytes that were read.
 #[derive(Debug)]
 pub struct Head {
-    pub cookie: u64,
     pub content: Content,
     /// Whether it is the last of its reply.
     pub is_last: bool,
@@ -71,7 +70,7 @@ impl Head {
     pub fn receive(
         receiver: &mut Receiver,
         structured: bool,
-        expected: impl Fn(u64) -> Option<Expected>,
+        expected: impl FnOnce(u64) -> Option<Expected>,
     ) -> Result<Self, End> {
         let find = |cookie| expected(cookie).ok_or_else(|| End::Breach("a reply to no request".into()));
         match u32::from_be_bytes(receiver.array()?) {
@@ -88,7 +87,7 @@ impl Head {
                     0 => Content::Nothing,
                     errno => Content::Error(errno, String::new()),
                 };
-                Ok(Self { cookie, content, is_last: true })
+                Ok(Self { content, is_last: true })
             }
             STRUCTURED_REPLY_MAGIC if structured => {
                 let flags = u16::from_be_bytes(receiver.array()?);
@@ -97,7 +96,7 @@ impl Head {
                 let bytes = u32::from_be_bytes(receiver.array()?);
                 let is_last = flags & chunk::DONE != 0;
                 let content = content(receiver, kind, bytes, is_last, find(cookie)?)?;
-                Ok(Self { cookie, content, is_last })
+                Ok(Self { content, is_last })
             }
             magic => breach(format!("a reply that begins with {magic:#010x}")),
         }

@@ -128,12 +128,19 @@ impl Session {
         let idlest = {
             let mut connections = self.connections.lock();
             let all = &connections.all;
-            let in_flight: Vec<_> = all.iter().map(|connection| connection.in_flight()).collect();
-            let free = in_flight.iter().position(|count| *count < self.options.requests_per_connection);
-            let idlest = (0..in_flight.len()).min_by_key(|index| in_flight[*index]);
-            let chosen = free.or(idlest).and_then(|index| all.get(index)).cloned();
-            let chosen = chosen.ok_or_else(|| End::Lost("closed".into()))?;
-            if free.is_some() || !connections.may_connect || all.len() >= self.options.connections {
+            let mut idlest: Option<(usize, &Arc<Connection>)> = None;
+            for connection in all {
+                let count = connection.in_flight();
+                if count < self.options.requests_per_connection {
+                    return Ok(connection.clone());
+                }
+                if idlest.is_none_or(|(least, _)| count < least) {
+                    idlest = Some((count, connection));
+                }
+            }
+            let (_, chosen) = idlest.ok_or_else(|| End::Lost("closed".into()))?;
+            let chosen = chosen.clone();
+            if !connections.may_connect || all.len() >= self.options.connections {
                 return Ok(chosen);
             }
             connections.may_connect = false;
@@ -264,6 +271,11 @@ impl Export {
         };
         let connections = session.connections.lock().all.clone();
         connections.iter().for_each(|connection| connection.disconnect());
+    }
+
+    /// The unflushed writes.
+    pub fn unflushed(&self) -> UnflushedGuard<'_> {
+        UnflushedGuard(self.state.lock())
     }
 
     /// The unflushed writes, if `session` is still the current one: what it has answered holds.

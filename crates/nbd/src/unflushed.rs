@@ -2,11 +2,16 @@
 //!
 //! A server that is killed may lose each write that it has answered and that no flush has covered. Ranges do not overlap: a later
 //! write takes the place of an earlier one, so that they can be written again in any order.
+//!
+//! The buffers of what was flushed or overwritten serve later writes of the same length, since the host gives and takes memory page by page.
+//! All together take [`MEMORY_BYTES_MAX`], and what was written since that was exceeded.
 
 use std::collections::BTreeMap;
 
 use extant_rt::Arc;
 
+/// Memory for what was written and not flushed, in bytes.
+pub const MEMORY_BYTES_MAX: usize = 64 << 20;
 /// Memory for a range beside its bytes.
 const RANGE_OVERHEAD_BYTES: usize = 128;
 
@@ -53,6 +58,9 @@ pub struct Unflushed {
     memory_bytes: usize,
     /// Of the last write.
     number: u64,
+    /// Buffers for copies, by their length.
+    spare: BTreeMap<usize, Vec<Arc<Vec<u8>>>>,
+    spare_bytes: usize,
 }
 
 impl Unflushed {
@@ -82,8 +90,14 @@ impl Unflushed {
         let from = first.map_or(offset, |(start, _)| *start);
         let starts: Vec<u64> = self.ranges.range(from..end.max(from)).map(|(start, _)| *start).collect();
         for start in starts {
+            let Some(after) = self.ranges.get(&start).map(|(filling, _)| start + filling.bytes()) else {
+                continue;
+            };
+            if offset <= start && after <= end {
+                self.drop_range(start);
+                continue;
+            }
             let Some((filling, number)) = self.remove(start) else { continue };
-            let after = start + filling.bytes();
             if start < offset {
                 self.insert(start, filling.part(0, offset - start), number);
             }
@@ -95,15 +109,26 @@ impl Unflushed {
 
     /// Forgets all up to a write: a flush has covered them.
     pub fn flushed(&mut self, number: u64) {
-        if number == self.number {
-            self.ranges.clear();
-            self.memory_bytes = 0;
-            return;
-        }
         let covered: Vec<u64> =
             self.ranges.iter().filter(|(_, (_, own))| *own <= number).map(|(start, _)| *start).collect();
         for start in covered {
-            self.remove(start);
+            self.drop_range(start);
+        }
+    }
+
+    /// A buffer of so many bytes, for a copy. One that serves for a repeated write still is shared.
+    pub fn take_spare(&mut self, bytes: usize) -> Option<Arc<Vec<u8>>> {
+        let spare = self.spare.get_mut(&bytes)?.pop()?;
+        self.spare_bytes -= bytes;
+        Some(spare)
+    }
+
+    /// Keeps the buffer of a range that is no longer needed.
+    fn drop_range(&mut self, start: u64) {
+        let Some((Filling::Bytes(bytes), _)) = self.remove(start) else { return };
+        if self.memory_bytes + self.spare_bytes + bytes.len() <= MEMORY_BYTES_MAX {
+            self.spare_bytes += bytes.len();
+            self.spare.entry(bytes.len()).or_default().push(bytes);
         }
     }
 
@@ -116,6 +141,10 @@ impl Unflushed {
         if filling.bytes() > 0 {
             self.memory_bytes += filling.memory_bytes();
             self.ranges.insert(start, (filling, number));
+            if self.memory_bytes + self.spare_bytes > MEMORY_BYTES_MAX {
+                self.spare.clear();
+                self.spare_bytes = 0;
+            }
         }
     }
 
@@ -195,6 +224,8 @@ mod tests {
                 }
                 assert_eq!(kept, model.map(|byte| byte.map(|(byte, _)| byte)), "seed {seed}");
                 assert_eq!(memory_bytes, unflushed.memory_bytes(), "seed {seed}");
+                let spare: usize = unflushed.spare.iter().map(|(bytes, all)| bytes * all.len()).sum();
+                assert_eq!(spare, unflushed.spare_bytes, "seed {seed}");
             }
         }
     }

@@ -17,6 +17,8 @@ pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 
 /// Bytes of a request without its payload.
 pub const REQUEST_BYTES: usize = 28;
+/// Bytes of the shortest reply, a simple one without a payload.
+pub const REPLY_BYTES_LEAST: usize = 16;
 /// Most bytes of a string of the protocol.
 pub const STRING_BYTES_MAX: usize = 4096;
 /// Most bytes of a payload where a server names no limit.
