@@ -242,7 +242,7 @@ impl SbInfo {
     pub(crate) fn read_inode(&self, number: InodeNumber) -> Result<RawInode> {
         let location = Location::of(Structure::Inode).inode(number);
         let (block, offset) = self.inode_table_location(number)?;
-        self.read_ahead_inode(number);
+        self.read_ahead_near_inode(number);
         let buffer = self.buffer(block, BufferKind::InodeTable, location)?;
         buffer.read(|bytes| {
             let bytes = bytes

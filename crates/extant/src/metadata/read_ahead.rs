@@ -1,6 +1,9 @@
 //! Blocks of inode tables that are read together, where the device takes time.
 //!
-//! Source: `__ext4_get_inode_loc` and `inode_readahead_blks` of Linux.
+//! A walk says so beforehand, and then as many blocks are read at once as Linux reads. One look-up reads the block that it needs; those that
+//! follow it near by read as many more as are in memory there, so that at most half of what they read is unused.
+//!
+//! Source: `__ext4_get_inode_loc` and `inode_readahead_blks` of Linux. Test: `tests/requests_in_flight`.
 
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, Run};
 use extant_rt::Arc;
@@ -75,17 +78,47 @@ impl SbInfo {
         (end <= self.geometry.blocks_count && self.device.read_at(at, &mut bytes).is_ok()).then_some(bytes)
     }
 
-    /// Reads the block of the inode table that has an inode into memory, and those beside it, where the device takes time. What cannot be
-    /// read is found when it is needed.
+    fn is_in_memory(&self, block: u64) -> bool {
+        self.buffers.get(block, |_| ()).is_some()
+    }
+
+    /// The chunk of an inode's block that is to be read, if the device takes time and the block is not in memory: the block, and its chunk.
+    /// What cannot be read is found when it is needed.
+    fn missing_chunk(&self, number: InodeNumber) -> Option<(FsBlock, Run)> {
+        let (own, _) = self.inode_table_location(number).ok().filter(|_| self.device.has_latency())?;
+        let chunk = self.table_chunk(number).ok().flatten().filter(|_| !self.is_in_memory(own.0))?;
+        Some((own, chunk))
+    }
+
+    /// Reads the block of the inode table that has an inode into memory, and its whole chunk, for a walk.
     pub(crate) fn read_ahead_inode(&self, number: InodeNumber) {
-        if !self.device.has_latency() {
-            return;
-        }
-        let Ok((own, _)) = self.inode_table_location(number) else { return };
-        if self.buffers.get(own.0, |_| ()).is_none()
-            && let Ok(Some(chunk)) = self.table_chunk(number)
-        {
+        if let Some((_, chunk)) = self.missing_chunk(number) {
             self.read_ahead_table(chunk);
+        }
+    }
+
+    /// Reads the block of the inode table that has an inode into memory, for a look-up: and as many more of its chunk as others have brought,
+    /// of that or of the one before, where a walk in order comes from.
+    pub(crate) fn read_ahead_near_inode(&self, number: InodeNumber) {
+        let Some((own, chunk)) = self.missing_chunk(number) else { return };
+        let is_of_table = |at: &u64| {
+            let buffer = self.buffers.get(*at, Arc::clone);
+            buffer.is_some_and(|buffer| buffer.kind() == BufferKind::InodeTable)
+        };
+        let present = |from: u64| (from..from + u64::from(TABLE_BLOCKS)).filter(is_of_table).count();
+        let before = chunk.start.0.saturating_sub(TABLE_BLOCKS.into());
+        let window = present(chunk.start.0).max(present(before)) as u64;
+        // The blocks around that are not in memory, those behind first.
+        let (mut start, mut end) = (own.0, own.0 + 1);
+        let last = chunk.start.0 + u64::from(chunk.len);
+        while end - start < window && end < last && !self.is_in_memory(end) {
+            end += 1;
+        }
+        while end - start < window && start > chunk.start.0 && !self.is_in_memory(start - 1) {
+            start -= 1;
+        }
+        if end - start > 1 {
+            self.read_ahead_table(Run { start: FsBlock(start), len: (end - start) as u32 });
         }
     }
 
@@ -112,7 +145,7 @@ impl SbInfo {
         let mut blocks: Vec<_> = locations.map(|(block, _)| block).collect();
         blocks.sort_unstable();
         blocks.dedup();
-        blocks.retain(|block| self.buffers.get(block.0, |_| ()).is_none());
+        blocks.retain(|block| !self.is_in_memory(block.0));
         let mut runs: Vec<Run> = Vec::new();
         for block in blocks {
             match runs.last_mut() {

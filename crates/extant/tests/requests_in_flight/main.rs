@@ -137,3 +137,35 @@ fn a_tree_is_walked_and_checked_with_few_requests_many_at_once() {
         );
     }
 }
+
+#[test]
+fn one_look_up_reads_the_blocks_that_it_needs_and_many_in_a_row_few_times() {
+    const FILES: u64 = 4000;
+    let memory = Arc::new(MemoryDevice::new(64 * MIB));
+    Mkfs::new().format(&*memory).expect("format");
+    let fs = Mount::new().background(false).open_device(memory.clone()).expect("mount");
+    fs.create_dir("/many").expect("mkdir");
+    (0..FILES).for_each(|file| fs.write(format!("/many/{file:04}"), "x").expect("write"));
+    fs.unmount().expect("unmount");
+    let slow = Slow::new(memory, true, Duration::ZERO);
+    let fs = Mount::new().read_only(true).open_device(slow.clone()).expect("mount");
+    let dir = fs.dir("/many").expect("a directory");
+    // Its blocks are in memory now.
+    let mut names: Vec<_> = dir.entries().expect("entries").into_iter().map(|entry| entry.name).collect();
+    let counts = || [&slow.requests, &slow.bytes].map(|count| count.load(Ordering::SeqCst));
+    let [mut requests, mut bytes] = counts();
+    let mut read_since = || {
+        let now = counts();
+        let read = [now[0] - requests, now[1] - bytes];
+        [requests, bytes] = now;
+        read
+    };
+    dir.lookup(&names.swap_remove(FILES as usize / 2)).expect("a file");
+    assert_eq!(read_since(), [1, BLOCK], "the block of the table that has its inode");
+    names.sort_unstable();
+    names.iter().for_each(|name| drop(dir.lookup(name).expect("a file")));
+    let [requests, bytes] = read_since();
+    let table = FILES * 256;
+    assert!(requests <= table / BLOCK / 32 + 16, "{requests} requests");
+    assert!(bytes <= table + 32 * BLOCK, "{bytes} bytes of a table with {table}");
+}

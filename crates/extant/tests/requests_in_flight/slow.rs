@@ -16,6 +16,8 @@ pub struct Slow {
     most_in_flight: AtomicU64,
     writes_in_flight: AtomicU64,
     pub requests: AtomicU64,
+    /// Bytes that were read.
+    pub bytes: AtomicU64,
     /// Those of threads that read ahead.
     pub ahead: AtomicU64,
     /// A read of this byte of the disk fails.
@@ -31,6 +33,7 @@ impl BlockDevice for Slow {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.wait();
+        self.bytes.fetch_add(buf.len() as u64, Ordering::SeqCst);
         if (offset..offset + buf.len() as u64).contains(&self.bad.load(Ordering::SeqCst)) {
             return Err(io::Error::from_raw_os_error(5));
         }
@@ -64,7 +67,8 @@ impl BlockDevice for Slow {
 
 impl Slow {
     pub fn new(memory: Arc<MemoryDevice>, has_latency: bool, delay: Duration) -> Arc<Self> {
-        let [in_flight, most_in_flight, writes_in_flight, requests, ahead] = [const { AtomicU64::new(0) }; 5];
+        let [in_flight, most_in_flight, writes_in_flight, requests, bytes, ahead] =
+            [const { AtomicU64::new(0) }; 6];
         let bad = AtomicU64::new(u64::MAX);
         Arc::new(Self {
             memory,
@@ -73,6 +77,7 @@ impl Slow {
             most_in_flight,
             writes_in_flight,
             requests,
+            bytes,
             ahead,
             bad,
             delay,
