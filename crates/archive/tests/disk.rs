@@ -6,7 +6,10 @@ mod collect;
 mod tree;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use collect::Collect;
 use extant::mkfs::Mkfs;
@@ -333,4 +336,96 @@ fn a_damaged_disk_gives_an_error_or_a_tree() {
     }
     let fs = Mount::new().read_only(true).open_device(device).unwrap();
     Collect::all(DiskWalk::new(&fs, "/")).unwrap();
+}
+
+/// A device that takes time, and fails to read one byte.
+#[derive(Debug)]
+struct Far {
+    memory: Arc<MemoryDevice>,
+    in_flight: AtomicU64,
+    most_in_flight: AtomicU64,
+    bad: AtomicU64,
+}
+
+impl BlockDevice for Far {
+    fn size(&self) -> u64 {
+        self.memory.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let in_flight = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_in_flight.fetch_max(in_flight, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(2));
+        self.in_flight.fetch_sub(1, Ordering::SeqCst);
+        match (offset..offset + buf.len() as u64).contains(&self.bad.load(Ordering::SeqCst)) {
+            true => Err(io::Error::from_raw_os_error(5)),
+            false => self.memory.read_at(offset, buf),
+        }
+    }
+
+    fn write_vectored_at(&self, _offset: u64, _bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, _offset: u64, _bytes: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn has_latency(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn from_a_device_that_takes_time_files_are_read_side_by_side_and_poured_in_order() {
+    let (device, fs) = new_disk(64 << 20);
+    for directory in ["/a", "/b", "/b/c", "/d"] {
+        fs.create_dir(directory).unwrap();
+        for number in 0..40_u8 {
+            fs.write(format!("{directory}/{number}"), vec![number; usize::from(number) * 997]).unwrap();
+        }
+    }
+    // Larger than what is read beforehand, so that others come before and behind it.
+    fs.write("/b/10-large", [7, 8, 9].repeat(1 << 20)).unwrap();
+    fs.write("/b/11-bad", "what cannot be read").unwrap();
+    fs.hard_link("/a/3", "/d/3-again").unwrap();
+    fs.symlink("../a/3", "/d/4-link").unwrap();
+    fs.unmount().unwrap();
+
+    let near =
+        Collect::all(DiskWalk::new(&Mount::new().read_only(true).open_device(device.clone()).unwrap(), "/"));
+    let near = near.unwrap();
+    let [in_flight, most_in_flight] = [const { AtomicU64::new(0) }; 2];
+    let far =
+        Arc::new(Far { memory: device.clone(), in_flight, most_in_flight, bad: AtomicU64::new(u64::MAX) });
+    let fs = Mount::new().read_only(true).open_device(far.clone()).unwrap();
+    // A directory whose inodes are read at once, and small files.
+    far.most_in_flight.store(0, Ordering::SeqCst);
+    Collect::all(DiskWalk::new(&fs, "/a")).unwrap();
+    let most = far.most_in_flight.load(Ordering::SeqCst);
+    assert!(most >= 8, "{most} requests in flight");
+    let read = Collect::all(DiskWalk::new(&fs, "/")).unwrap();
+    assert_eq!(read.entries, near.entries);
+    assert!(read.contents == near.contents);
+
+    // What comes before a file that cannot be read is poured.
+    let content = b"what cannot be read";
+    let mut bytes = vec![0; 64 << 20];
+    device.read_at(0, &mut bytes).unwrap();
+    let at = bytes.windows(content.len()).rposition(|found| found == content).unwrap();
+    far.bad.store(at as u64, Ordering::SeqCst);
+    let fs = Mount::new().read_only(true).open_device(far).unwrap();
+    let mut read = Collect::default();
+    let error = DiskWalk::new(&fs, "/").pour(&mut read, Extent::Everything).unwrap_err().to_string();
+    assert!(error.contains("/b/11-bad"), "{error}");
+    let before = near.entries.iter().position(|entry| entry.path.to_string() == "/b/11-bad").unwrap();
+    assert_eq!(read.entries, near.entries[..=before]);
 }

@@ -9,7 +9,8 @@ mod lower;
 mod mirror;
 mod pairs;
 mod pending;
-pub(crate) mod read;
+mod pouring;
+mod read;
 mod target_dirs;
 mod waiting;
 mod walk;
@@ -21,6 +22,7 @@ pub use difference::{Change, ChangeKind, Difference};
 pub use import::{Import, Imported, Manner};
 pub use mirror::Mirror;
 pub(crate) use pairs::{Found, Level};
+pub(crate) use pouring::Pouring;
 pub use walk::DiskWalk;
 
 use extant::Times;

@@ -8,13 +8,11 @@
 //!
 //! Source: OCI image specification 1.1, `layer.md`, "Representing Changes" and "Whiteouts". Test: `tests/layers`.
 
-use std::collections::HashMap;
-
-use extant::{File, InodeNumber};
+use extant::File;
 use extant_ondisk::FileType;
 
 use super::whiteout;
-use crate::disk::{Difference, Found, Known, Level, Thoroughness, differing, read};
+use crate::disk::{Difference, Found, Known, Level, Pouring, Thoroughness, differing};
 use crate::entry::{Attributes, Entry, EntryKind, Shape};
 use crate::error::{Error, Result};
 use crate::flow::{Extent, Sink, Source};
@@ -36,18 +34,24 @@ impl Changes {
 
 impl Source for Changes {
     fn pour(&mut self, sink: &mut dyn Sink, extent: Extent) -> Result<()> {
+        let mut files = Files(Pouring::new(&self.difference.disk, sink, extent, true));
+        let walked = self.walk(&mut files);
+        files.0.finish(walked)
+    }
+}
+
+impl Changes {
+    fn walk(&self, files: &mut Files<'_>) -> Result<()> {
         let difference = &self.difference;
         let known = Known::find(difference)?;
         let wanted = |number| known.links.is_changed(number);
         let mut pairs = difference.pairs(&known, &wanted)?;
-        let blocks_count = difference.disk.statistics().blocks;
-        let mut pouring = Pouring { sink, extent, blocks_count, links: HashMap::new() };
         while let Some(pair) = pairs.next()? {
             let path = &pair.path;
             let (disk, replaces) = match &pair.found {
                 Found::Removed => {
-                    pouring.directories(pairs.levels())?;
-                    pouring.whiteout(path)?;
+                    files.directories(pairs.levels())?;
+                    files.whiteout(path)?;
                     continue;
                 }
                 Found::Added(disk) => (disk, false),
@@ -63,31 +67,26 @@ impl Source for Changes {
             };
             if disk.is_dir() {
                 // It is the last of the directories.
-                pouring.directories(pairs.levels())?;
+                files.directories(pairs.levels())?;
                 continue;
             }
             let is_socket = disk.metadata().file_type == FileType::Socket;
             if !is_socket || replaces {
-                pouring.directories(pairs.levels())?;
+                files.directories(pairs.levels())?;
             }
             if is_socket && replaces {
-                pouring.whiteout(path)?;
+                files.whiteout(path)?;
             }
-            pouring.file(path, disk)?;
+            files.file(path, disk)?;
         }
-        sink.finish()
+        Ok(())
     }
 }
 
-struct Pouring<'a> {
-    sink: &'a mut dyn Sink,
-    extent: Extent,
-    blocks_count: u64,
-    /// Files with several names, and where the first was poured.
-    links: HashMap<InodeNumber, TreePath>,
-}
+/// The files of the layer, under names that a layer may have.
+struct Files<'a>(Pouring<'a>);
 
-impl Pouring<'_> {
+impl Files<'_> {
     /// Pours the directories that were not poured.
     fn directories(&mut self, levels: &mut [Level]) -> Result<()> {
         for level in levels.iter_mut().filter(|level| !level.is_done) {
@@ -102,28 +101,12 @@ impl Pouring<'_> {
         check_name(path)?;
         let path = parent.join(&[whiteout::PREFIX, name].concat())?;
         let kind = EntryKind::File(Shape::default());
-        self.sink.entry(Entry { path, kind, attributes: Attributes::default() })
+        self.0.entry(Entry { path, kind, attributes: Attributes::default() })
     }
 
     fn file(&mut self, path: &TreePath, file: &File) -> Result<()> {
         check_name(path)?;
-        let metadata = file.metadata();
-        if metadata.links > 1 && !file.is_dir() {
-            if let Some(first) = self.links.get(&metadata.inode) {
-                let kind = EntryKind::HardLink(first.clone());
-                let attributes = read::attributes(&metadata, Vec::new());
-                return self.sink.entry(Entry { path: path.clone(), kind, attributes });
-            }
-            self.links.insert(metadata.inode, path.clone());
-        }
-        let xattrs = read::xattrs(file).map_err(|source| Error::disk(path, source))?;
-        let attributes = read::attributes(&metadata, xattrs);
-        let kind = read::kind(file, &metadata, path, self.blocks_count)?;
-        self.sink.entry(Entry { path: path.clone(), kind: kind.clone(), attributes })?;
-        if self.extent == Extent::Everything {
-            read::content(file, path, &kind, self.sink)?;
-        }
-        Ok(())
+        self.0.file(path.clone(), file.clone())
     }
 }
 

@@ -121,6 +121,13 @@ impl Filesystem {
         self.volume().statistics()
     }
 
+    /// Requests to its device that it pays to have in flight at once, each of another thread: 1 if the device has no
+    /// [latency](extant_block::BlockDevice::has_latency).
+    #[must_use]
+    pub fn requests_in_flight(&self) -> usize {
+        self.volume().requests_in_flight()
+    }
+
     /// Statistics of the block allocator's searches since mounting.
     #[must_use]
     pub fn mballoc_statistics(&self) -> MballocStatistics {
