@@ -38,16 +38,22 @@ impl Killed {
     }
 
     fn start_of(bytes: u64) -> Self {
+        Self::start_with(bytes, &[])
+    }
+
+    /// Of so many bytes, with the delays of nbdkit's filter, if any.
+    fn start_with(bytes: u64, delays: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("image");
         let image = std::fs::File::create_new(&path).expect("an image");
         image.set_len(bytes).expect("its size");
         let image = std::fs::File::open(&path).expect("an image");
         let path = path.to_str().expect("UTF-8");
-        let server = SocketServer::start(
-            dir.path(),
-            &["nbdkit", "-f", "-U", "SOCKET", "--filter=cache", "file", path, "cache=writeback"],
-        );
+        let filters = ["--filter=delay", "--filter=cache"];
+        let filters = if delays.is_empty() { &filters[1..] } else { &filters[..] };
+        let served = ["file", path, "cache=writeback"];
+        let command = [&["nbdkit", "-f", "-U", "SOCKET"], filters, &served, delays].concat();
+        let server = SocketServer::start(dir.path(), &command);
         Self { server, image, _dir: dir }
     }
 }
@@ -118,11 +124,10 @@ fn write_until(device: &NbdDevice, image: &std::fs::File, start: u64, seed: u64,
     flushes
 }
 
-#[test]
-fn what_a_killed_server_forgot_is_written_again() {
-    let seed = 1;
+/// Writers on an export whose server is killed again and again.
+fn write_while_it_is_killed(seed: u64, delays: &[&str]) {
     println!("seed {seed}");
-    let mut killed = Killed::start();
+    let mut killed = Killed::start_with(BYTES, delays);
     let device = NbdDevice::open(
         &uri(&killed.server, ""),
         Options { connections: 3, requests_per_connection: 1, ..Options::default() },
@@ -141,6 +146,17 @@ fn what_a_killed_server_forgot_is_written_again() {
         kill_again_and_again(&mut killed.server, seed, &done);
     });
     assert!(flushes.into_inner() > 0);
+}
+
+#[test]
+fn what_a_killed_server_forgot_is_written_again() {
+    write_while_it_is_killed(1, &[]);
+}
+
+/// Most kills find requests under way, which are answered in another order than they were sent.
+#[test]
+fn what_a_server_was_about_to_do_when_it_was_killed_is_done_again() {
+    write_while_it_is_killed(7, &["delay-read=2ms", "delay-write=4ms", "delay-zero=1ms"]);
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 mod common;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{exercise, open, uri};
+use common::{Numbers, exercise, open, uri};
 use extant_block::BlockDevice;
 use extant_nbd::{NbdDevice, Options, Uri};
 use extant_testing::SocketServer;
@@ -29,6 +29,95 @@ fn requests_of_threads_are_right_with_qemu_nbd() {
         &["qemu-nbd", "-t", "-e", "4", "-x", "disk", "-f", "raw", "-k", "SOCKET", image],
     );
     exercise(&open(&server, "disk"), 2, 4, 300);
+}
+
+/// A server of 8 MiB in memory behind a filter of nbdkit.
+fn filtered(dir: &Path, filter: &str, arguments: &[&str]) -> SocketServer {
+    let filter = format!("--filter={filter}");
+    let command = ["nbdkit", "-f", "-U", "SOCKET", &filter, "memory", "8M"];
+    SocketServer::start(dir, &[&command[..], arguments].concat())
+}
+
+#[test]
+fn requests_of_threads_are_right_with_replies_that_overtake_each_other() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let delays = ["delay-read=3ms", "delay-write=1ms", "delay-zero=2ms"];
+    let server = filtered(dir.path(), "delay", &delays);
+    exercise(&open(&server, ""), 5, 4, 150);
+}
+
+#[test]
+fn what_is_written_to_a_copy_on_write_is_read_there_and_nowhere_else() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let image = dir.path().join("image");
+    std::fs::write(&image, vec![0x5a; 8 << 20]).expect("an image");
+    let command = ["nbdkit", "-f", "-U", "SOCKET", "--filter=cow", "file", image.to_str().expect("UTF-8")];
+    let server = SocketServer::start(dir.path(), &command);
+    exercise(&open(&server, ""), 6, 4, 300);
+    assert!(std::fs::read(&image).expect("an image").iter().all(|byte| *byte == 0x5a));
+}
+
+#[test]
+fn of_a_server_that_fails_each_fifth_request_the_others_are_right() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let errors = ["error=EIO", "error-pread-rate=20%", "error-pwrite-rate=20%", "error-zero-rate=20%"];
+    let server = filtered(dir.path(), "error", &errors);
+    let device = open(&server, "");
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let device = &device;
+            scope.spawn(move || {
+                let (mut numbers, mut failed) = (Numbers(thread), 0);
+                let mut again = |request: &dyn Fn() -> std::io::Result<()>| {
+                    while let Err(error) = request() {
+                        assert!(error.to_string().contains("Input/output error"), "{error}");
+                        failed += 1;
+                    }
+                };
+                for _ in 0..100 {
+                    let at = thread * (2 << 20) + numbers.below(400) * 4096;
+                    let byte = numbers.next() as u8;
+                    let zeroes = byte.is_multiple_of(4);
+                    match zeroes {
+                        true => again(&|| device.write_zeroes(at, 8192)),
+                        false => again(&|| device.write_at(at, &[byte; 8192])),
+                    }
+                    let expected = if zeroes { 0 } else { byte };
+                    again(&|| {
+                        let mut read = [!expected; 8192];
+                        device.read_at(at, &mut read)?;
+                        assert_eq!(read, [expected; 8192], "thread {thread} at {at}");
+                        Ok(())
+                    });
+                }
+                assert!(failed > 0, "thread {thread}: nothing failed");
+            });
+        }
+    });
+    device.flush().expect("what failed was no flush");
+}
+
+#[test]
+fn server_that_lets_no_one_in_any_more_is_used_on_and_another_one_waited_for() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let closed = dir.path().join("closed");
+    let when = format!("exit-when-file-created={}", closed.display());
+    let mut server = filtered(dir.path(), "exitwhen", &[&when, "exit-when-poll=1"]);
+    let options = Options { connections: 4, requests_per_connection: 1, ..Options::default() };
+    let device = NbdDevice::open(&uri(&server, ""), options).expect("an export");
+    device.write_at(0, &[9; 4096]).expect("written");
+    std::fs::write(&closed, "").expect("a file");
+    std::thread::sleep(Duration::from_millis(1500));
+    NbdDevice::open(&uri(&server, ""), options).expect_err("no one is let in");
+    // With requests of four threads it would make further connections.
+    exercise(&device, 7, 4, 100);
+    device.write_at(0, &[9; 4096]).expect("written");
+    std::fs::remove_file(&closed).expect("removed");
+    server.kill();
+    server.start_again();
+    let mut read = [0; 4096];
+    device.read_at(0, &mut read).expect("read");
+    assert_eq!(read, [9; 4096], "it was not flushed, and written again");
 }
 
 #[test]
