@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use extant::mkfs::Mkfs;
-use extant::{Fallocate, Filesystem, Mount};
+use extant::{Fallocate, Filesystem, Mount, SetAttributes};
 use extant_block::{MemoryDevice, Model, ModelledDevice};
 
 const MIB: u64 = 1 << 20;
@@ -37,6 +37,41 @@ fn files_are_kept_in_memory_over_a_device_with_latency() {
     assert_eq!(has_latency.page_cache_used(), Some((0, 0)));
     let without = Mount::new().page_cache_bytes(0).open_device(slow()).expect("mount");
     assert_eq!(without.page_cache_used(), None);
+}
+
+#[test]
+fn writes_of_several_threads_over_dirty_blocks_show_in_the_fields() {
+    let device = MemoryDevice::new(16 * MIB);
+    Mkfs::new().format(&device).expect("a file system");
+    let fs = Mount::new().page_cache_bytes(MIB).open_device(Arc::new(device)).expect("mount");
+    let file = fs.options().read(true).write(true).create(true).open("/file").expect("a file");
+    let block = vec![1; BLOCK as usize];
+    let in_turns = || {
+        for _ in 0..20 {
+            file.write_all_at(&block, 0).expect("write");
+            std::thread::scope(|scope| scope.spawn(|| file.write_all_at(&block, 0).expect("write")).join())
+                .expect("no panic");
+        }
+    };
+    in_turns();
+    for _ in 0..50 {
+        let before = file.metadata().mtime;
+        file.write_all_at(&block, 0).expect("write");
+        let after = file.metadata().mtime;
+        assert!(after > before, "{before:?}, and after a write {after:?}");
+    }
+    // Of root and of another user in the same moment.
+    file.set_attributes(&SetAttributes { mode: Some(0o4755), ..SetAttributes::default() }).expect("set");
+    file.write_all_at(&block, 0).expect("write");
+    assert_eq!(file.metadata().mode, 0o4755);
+    file.write_unprivileged_at(&block, 0).expect("write");
+    assert_eq!(file.metadata().mode, 0o755);
+    // A sync takes the time that it writes; the next write has its own.
+    in_turns();
+    file.sync_all().expect("sync");
+    let synced = file.metadata().mtime;
+    in_turns();
+    assert!(file.metadata().mtime > synced);
 }
 
 fn filled(stamp: u64) -> Vec<u8> {

@@ -60,6 +60,8 @@ classes! {
     ORPHAN = 55;
     /// One per inode: the pages of its content. Held over no I/O.
     PAGES = 60;
+    /// One per folio of a content; never two at once: its bytes.
+    FOLIO = 61;
     /// One per slot of the dcache; never two at once.
     DENTRY = 70;
     /// One per inode: its decoded fields.
@@ -118,6 +120,8 @@ classes! {
     PIPE = 125;
     /// Tasks that several threads share: which is the next.
     SHARED_WORK = 126;
+    /// One for the process: writers wait for readers who hold a lock that is biased towards them.
+    VISIBLE_READERS = 128;
     /// A server's readers: which thread receives requests. Taken under any lock, before a wait.
     READERS = 130;
 }

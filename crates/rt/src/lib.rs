@@ -6,6 +6,7 @@
 //!
 //! Leaves out: policy.
 
+mod biased;
 mod class;
 mod clock;
 #[cfg(not(extant_rt = "virtual"))]
@@ -23,6 +24,7 @@ mod versioned;
 mod virtual_rt;
 mod waiting;
 
+pub use biased::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard};
 pub use class::LockClass;
 pub use clock::WallClock;
 #[cfg(not(extant_rt = "virtual"))]

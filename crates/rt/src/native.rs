@@ -24,3 +24,7 @@ pub fn copied(_bytes: usize) {}
 /// Says that the program that is modelled sums so many bytes here, as this one does elsewhere: virtual CPUs are charged for it.
 #[inline]
 pub fn checksummed(_bytes: usize) {}
+
+/// Says that a lock that guards `_value` was taken by other means than this runtime's: virtual CPUs are charged for what they fetch.
+#[inline]
+pub(crate) fn guarded<T>(_value: &T, _alone: bool) {}

@@ -6,12 +6,15 @@
 //!
 //! Invariants: folios do not overlap; a block that is not delayed is mapped on the disk, and its extent is marked written;
 //! bytes behind the end of the file are zero.
+//!
+//! Locks: `FOLIO`, one per folio that threads write to beside each other, never two at once, for a copy. The caller holds `PAGES`: shared to
+//! read, and to write into such a folio.
 
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
 
 use extant_block::{BUFFER_BYTES, Buffer, Buffers};
-use extant_rt::{Arc, AtomicBool, Ordering};
+use extant_rt::{Arc, AtomicBool, BiasedRwLock, LockClass, Ordering};
 
 use crate::incore::folio_map::{CHUNK_BLOCKS, FolioMap};
 
@@ -32,28 +35,81 @@ pub(crate) struct DirtyRun {
 }
 
 struct Folio {
-    /// Shared while a thread reads it or writes it to the disk: a thread that changes it then copies it.
-    bytes: Arc<Buffer>,
+    content: Content,
     /// Its blocks.
     len: u32,
     /// A bit for each block; those delayed are dirty too.
     dirty: u64,
     delayed: u64,
-    /// A bit for each block written to since its last write to the disk began.
-    changed: u64,
     /// Used since the search for memory last passed it.
     is_used: AtomicBool,
+}
+
+/// The bytes of a folio.
+enum Content {
+    /// Written to by the thread that holds `PAGES` alone.
+    Alone(Bytes),
+    /// Written to beside others, while all blocks that are written stay dirty ([`Folios::share`]).
+    Shared(Box<BiasedRwLock<Bytes>>),
+}
+
+struct Bytes {
+    /// Shared while a thread reads it or writes it to the disk: a thread that changes it then copies it.
+    buffer: Arc<Buffer>,
+    /// A bit for each block written to since its last write to the disk began.
+    changed: u64,
+}
+
+impl Content {
+    fn get_mut(&mut self) -> &mut Bytes {
+        match self {
+            Self::Alone(bytes) => bytes,
+            Self::Shared(bytes) => bytes.get_mut(),
+        }
+    }
+
+    fn read<R>(&self, read: impl FnOnce(&Bytes) -> R) -> R {
+        match self {
+            Self::Alone(bytes) => read(bytes),
+            Self::Shared(bytes) => read(&bytes.read()),
+        }
+    }
+
+    fn buffer(&self) -> Arc<Buffer> {
+        self.read(|bytes| bytes.buffer.clone())
+    }
+
+    fn share(&mut self) {
+        if let Self::Alone(Bytes { buffer, changed }) = self {
+            let bytes = Bytes { buffer: buffer.clone(), changed: *changed };
+            *self = Self::Shared(Box::new(BiasedRwLock::new(LockClass::FOLIO, bytes)));
+        }
+    }
+
+    fn unshare(&mut self) {
+        if let Self::Shared(bytes) = self {
+            let Bytes { buffer, changed } = bytes.get_mut();
+            *self = Self::Alone(Bytes { buffer: buffer.clone(), changed: *changed });
+        }
+    }
+}
+
+impl Bytes {
+    /// Writes from a byte on, where blocks lie whose bits are `written`.
+    fn write(&mut self, from: usize, buf: &[u8], written: u64) {
+        Arc::make_mut(&mut self.buffer)[from..from + buf.len()].copy_from_slice(buf);
+        self.changed |= written;
+    }
 }
 
 impl Folio {
     fn new(buffer: Buffer, len: u32, what: Block) -> Self {
         let all = bits(0, len);
         Self {
-            bytes: Arc::new(buffer),
+            content: Content::Alone(Bytes { buffer: Arc::new(buffer), changed: 0 }),
             len,
             dirty: if what == Block::Clean { 0 } else { all },
             delayed: if what == Block::Delayed { all } else { 0 },
-            changed: 0,
             is_used: AtomicBool::new(true),
         }
     }
@@ -77,6 +133,23 @@ pub(crate) struct FolioSlice {
 impl FolioSlice {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[self.from..self.end]
+    }
+}
+
+/// Bytes of a folio that threads write to beside each other, whose blocks are dirty.
+pub(crate) struct DirtyBytes<'a> {
+    folio: &'a Folio,
+    bytes: &'a BiasedRwLock<Bytes>,
+    from: usize,
+    /// A bit for each block.
+    blocks: u64,
+}
+
+impl DirtyBytes<'_> {
+    /// Writes as many bytes as were asked for: other threads see all or none of it.
+    pub(crate) fn write(self, buf: &[u8]) {
+        self.bytes.write().write(self.from, buf, self.blocks);
+        self.folio.note_use();
     }
 }
 
@@ -181,7 +254,8 @@ impl Folios {
         let (first, folio) = self.find(block)?;
         folio.note_use();
         let from = self.bytes_of(block - first) + within;
-        Some(FolioSlice { bytes: folio.bytes.clone(), from, end: folio.bytes.len().min(from + bytes) })
+        let end = self.bytes_of(folio.len).min(from + bytes);
+        Some(FolioSlice { bytes: folio.content.buffer(), from, end })
     }
 
     /// Fills `buf` from the byte `within` of a block on. False, and `buf` is anything, if not all of it is in memory.
@@ -191,9 +265,9 @@ impl Folios {
             let Some((first, folio)) = self.find(block) else { return false };
             folio.note_use();
             let from = self.bytes_of(block - first) + within;
-            let bytes = rest.len().min(folio.bytes.len() - from);
+            let bytes = rest.len().min(self.bytes_of(folio.len) - from);
             let (own, behind) = rest.split_at_mut(bytes);
-            own.copy_from_slice(&folio.bytes[from..from + bytes]);
+            folio.content.read(|content| own.copy_from_slice(&content.buffer[from..from + bytes]));
             (block, within, rest) = (first + folio.len, 0, behind);
         }
         true
@@ -225,6 +299,26 @@ impl Folios {
         }
     }
 
+    /// Has threads write beside each other into the folio of a block, until its dirty blocks are on the disk.
+    pub(crate) fn share(&mut self, block: u32) {
+        if let Some((_, folio)) = self.find_mut(block) {
+            folio.content.share();
+        }
+    }
+
+    /// `len` bytes from the byte `within` of a block on, if they are in one folio that is shared and their blocks are dirty.
+    pub(crate) fn shared_at(&self, block: u32, within: usize, len: usize) -> Option<DirtyBytes<'_>> {
+        let (first, folio) = self.find(block)?;
+        let Content::Shared(bytes) = &folio.content else { return None };
+        let from = self.bytes_of(block - first) + within;
+        let end = from + len;
+        if end > self.bytes_of(folio.len) {
+            return None;
+        }
+        let blocks = touched(from..end, self.block_bits);
+        (blocks & !folio.dirty == 0).then_some(DirtyBytes { folio, bytes, from, blocks })
+    }
+
     /// Notes that a dirty run sets off for the disk: what is written into it from now on is written back later.
     pub(crate) fn set_off(&mut self, run: DirtyRun) {
         let mut block = run.block;
@@ -232,7 +326,7 @@ impl Folios {
         while block < end {
             let Some((first, folio)) = self.find_mut(block) else { break };
             let len = (first + folio.len).min(end) - block;
-            folio.changed &= !bits(block - first, len);
+            folio.content.get_mut().changed &= !bits(block - first, len);
             block += len;
         }
     }
@@ -253,16 +347,14 @@ impl Folios {
     pub(crate) fn write(&mut self, block: u32, within: usize, buf: &[u8]) -> usize {
         let block_bits = self.block_bits;
         let Some((first, folio)) = self.find_mut(block) else { return 0 };
-        let index = block - first;
-        let from = ((index as usize) << block_bits) + within;
-        let end = folio.bytes.len().min(from + buf.len());
-        Arc::make_mut(&mut folio.bytes)[from..end].copy_from_slice(&buf[..end - from]);
+        let from = (((block - first) as usize) << block_bits) + within;
+        let end = ((folio.len as usize) << block_bits).min(from + buf.len());
+        let written = touched(from..end, block_bits);
+        folio.content.get_mut().write(from, &buf[..end - from], written);
         folio.note_use();
-        let len = ((end - 1) >> block_bits) as u32 + 1 - index;
-        let fresh = (bits(index, len) & !folio.dirty).count_ones();
-        folio.dirty |= bits(index, len);
-        folio.changed |= bits(index, len);
-        self.add_dirty(block..block + len, fresh);
+        let fresh = (written & !folio.dirty).count_ones();
+        folio.dirty |= written;
+        self.add_dirty(block..block + written.count_ones(), fresh);
         end - from
     }
 
@@ -371,8 +463,11 @@ impl Folios {
             let len = (first + folio.len).min(end) - block;
             let mask = bits(block - first, len);
             folio.delayed &= !mask;
-            let cleaned = folio.dirty & mask & !folio.changed;
+            let cleaned = folio.dirty & mask & !folio.content.get_mut().changed;
             folio.dirty &= !cleaned;
+            if folio.dirty == 0 {
+                folio.content.unshare();
+            }
             self.dirty -= u64::from(cleaned.count_ones());
             block += len;
         }
@@ -400,7 +495,7 @@ impl Folios {
             let Some((_, folio)) = self.find(first) else { continue };
             let (from, to) = (start.saturating_sub(first), (end - first).min(folio.len));
             let (len, dirty, delayed) = (folio.len, folio.dirty, folio.delayed);
-            let bytes = (from > 0 || to < len).then(|| folio.bytes.clone());
+            let bytes = (from > 0 || to < len).then(|| folio.content.buffer());
             self.remove(first);
             let Some(bytes) = bytes else { continue };
             let (before, behind) = (&bytes[..self.bytes_of(from)], &bytes[self.bytes_of(to)..]);
@@ -426,8 +521,9 @@ impl Folios {
             };
             let len = folio.len;
             let behind = (first + len).min(end);
-            let lost = bits(block - first, behind - block) & !folio.changed;
-            let (bytes, dirty, delayed) = (folio.bytes.clone(), folio.dirty & !lost, folio.delayed & !lost);
+            let (bytes, changed) = folio.content.read(|bytes| (bytes.buffer.clone(), bytes.changed));
+            let lost = bits(block - first, behind - block) & !changed;
+            let (dirty, delayed) = (folio.dirty & !lost, folio.delayed & !lost);
             self.remove(first);
             for index in (0..len).filter(|index| dirty != 0 && lost >> index & 1 == 0) {
                 let own = &bytes[self.bytes_of(index)..self.bytes_of(index + 1)];
@@ -452,7 +548,7 @@ impl Folios {
 
     fn remove(&mut self, first: u32) {
         let Some(folio) = self.by_block.remove(first) else { return };
-        self.bytes -= folio.bytes.len() as u64;
+        self.bytes -= self.bytes_of(folio.len) as u64;
         self.dirty -= u64::from(folio.dirty.count_ones());
         self.delayed -= u64::from(folio.delayed.count_ones());
     }
@@ -490,7 +586,8 @@ impl Folios {
             looks += 1;
             self.hand = first + 1;
             if folio.dirty == 0 && !std::mem::take(folio.is_used.get_mut()) {
-                freed += folio.bytes.len() as u64;
+                let len = folio.len;
+                freed += self.bytes_of(len) as u64;
                 self.remove(first);
             }
         }
@@ -499,10 +596,10 @@ impl Folios {
 
     /// Drops all clean folios.
     pub(crate) fn drop_clean(&mut self) {
-        let bytes = &mut self.bytes;
+        let (bytes, block_bits) = (&mut self.bytes, self.block_bits);
         self.by_block.retain(|folio| {
             let stays = folio.dirty != 0;
-            *bytes -= if stays { 0 } else { folio.bytes.len() as u64 };
+            *bytes -= if stays { 0 } else { u64::from(folio.len) << block_bits };
             stays
         });
     }
@@ -513,6 +610,12 @@ pub(crate) fn folio_len(first: u32, left: u32, block_bits: u32) -> u32 {
     let len_max = ((BUFFER_BYTES >> block_bits) as u32).min(CHUNK_BLOCKS);
     let aligned = if first == 0 { len_max } else { 1 << first.trailing_zeros().min(CHUNK_BLOCKS.ilog2()) };
     aligned.min(len_max).min(1 << left.max(1).ilog2())
+}
+
+/// A bit for each block of a folio that has bytes of a range, which is not empty.
+fn touched(bytes: Range<usize>, block_bits: u32) -> u64 {
+    let first = (bytes.start >> block_bits) as u32;
+    bits(first, ((bytes.end - 1) >> block_bits) as u32 + 1 - first)
 }
 
 /// `len` bits from bit `from` on.

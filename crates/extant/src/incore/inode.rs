@@ -10,10 +10,11 @@
 //! Locks: `INODE`, with a page cache `WRITEBACK` and `MAPPING` ([`ContentLocks`]) (the content), and `XATTR`, keyed by number; `PAGES` (the content in memory); `INODE_STATE` (the fields).
 
 use extant_alloc::{LastGroup, Preallocations};
-use extant_ondisk::{FileType, FsBlock, InodeFlags, InodeNumber, RawInode, TransactionId};
+use extant_ondisk::mode::without_set_id;
+use extant_ondisk::{FileType, FsBlock, InodeFlags, InodeNumber, RawInode, Timestamp, TransactionId};
 use extant_rt::{
-    Arc, AtomicBool, AtomicU32, AtomicU64, LockClass, Mutex, MutexGuard, OnceBox, Ordering, RwLock,
-    RwLockWriteGuard,
+    Arc, AtomicBool, AtomicU32, AtomicU64, BiasedRwLock, BiasedWriteGuard, LockClass, Mutex, MutexGuard,
+    OnceBox, Ordering, RwLock, thread_slot,
 };
 
 use crate::incore::buffer::Owner;
@@ -28,7 +29,7 @@ pub(crate) struct Inode {
     pub(crate) number: InodeNumber,
     pub(crate) generation: u32,
     /// The content: extents and data of a file, entries of a directory. Readers share it.
-    pub(crate) content: RwLock<()>,
+    pub(crate) content: BiasedRwLock<()>,
     /// The extended attributes.
     pub(crate) xattrs: RwLock<()>,
     /// The position of its inode: the block of the table and the byte in it.
@@ -54,6 +55,8 @@ pub(crate) struct Inode {
     size: AtomicU64,
     /// The inode's flags, likewise.
     flags: AtomicU32,
+    /// See [`Inode::needs_time`].
+    time_noted: AtomicU64,
     pub(crate) users: AtomicU32,
     recently_used: AtomicBool,
     /// Made without a name, and may get one.
@@ -66,8 +69,36 @@ pub(crate) struct Inode {
 #[derive(Debug)]
 struct Paged {
     locks: ContentLocks,
-    pages: RwLock<InodePages>,
+    pages: BiasedRwLock<InodePages>,
     writeback: extant_writeback::InodeWriteback,
+    writers: Writers,
+}
+
+/// Whether several threads write into a file.
+#[derive(Debug, Default)]
+pub(crate) struct Writers {
+    last: AtomicU32,
+    /// Writes that came from another thread than the one before.
+    hand_overs: AtomicU32,
+}
+
+impl Writers {
+    /// So many are several: a single writer pays for what it shares.
+    const HAND_OVERS: u32 = 16;
+
+    /// Notes a write of the calling thread, which holds `PAGES` alone.
+    pub(crate) fn note(&self) {
+        let thread = thread_slot() as u32;
+        if self.last.load(Ordering::Relaxed) != thread {
+            self.last.store(thread, Ordering::Relaxed);
+            let hand_overs = self.hand_overs.load(Ordering::Relaxed);
+            self.hand_overs.store(hand_overs.saturating_add(1), Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn are_several(&self) -> bool {
+        self.hand_overs.load(Ordering::Relaxed) >= Self::HAND_OVERS
+    }
 }
 
 /// The fields of an inode, under `INODE_STATE`.
@@ -110,7 +141,7 @@ impl Inode {
         Self {
             number,
             generation,
-            content: RwLock::with_key(LockClass::INODE, u64::from(number.0), ()),
+            content: BiasedRwLock::with_key(LockClass::INODE, u64::from(number.0), ()),
             xattrs: RwLock::with_key(LockClass::XATTR, u64::from(number.0), ()),
             home,
             preallocations: OnceBox::new(),
@@ -124,6 +155,7 @@ impl Inode {
             state: Mutex::new(LockClass::INODE_STATE, state),
             size: AtomicU64::new(size),
             flags: AtomicU32::new(flags),
+            time_noted: AtomicU64::new(0),
             users: AtomicU32::new(0),
             recently_used: AtomicBool::new(true),
             linkable: AtomicBool::new(false),
@@ -134,8 +166,9 @@ impl Inode {
     fn paged(&self) -> &Paged {
         self.paged.get_or_init(|| Paged {
             locks: ContentLocks::new(u64::from(self.number.0)),
-            pages: RwLock::new(LockClass::PAGES, InodePages::default()),
+            pages: BiasedRwLock::new(LockClass::PAGES, InodePages::default()),
             writeback: extant_writeback::InodeWriteback::new(),
+            writers: Writers::default(),
         })
     }
 
@@ -144,13 +177,17 @@ impl Inode {
     }
 
     /// Its content in memory.
-    pub(crate) fn pages(&self) -> &RwLock<InodePages> {
+    pub(crate) fn pages(&self) -> &BiasedRwLock<InodePages> {
         &self.paged().pages
     }
 
     /// Its content in memory, if it ever had any.
-    pub(crate) fn cached_pages(&self) -> Option<&RwLock<InodePages>> {
+    pub(crate) fn cached_pages(&self) -> Option<&BiasedRwLock<InodePages>> {
         self.paged.get().map(|paged| &paged.pages)
+    }
+
+    pub(crate) fn writers(&self) -> &Writers {
+        &self.paged().writers
     }
 
     /// Its place in writeback.
@@ -201,6 +238,39 @@ impl Inode {
     pub(crate) fn publish(&self, state: &InodeState) {
         self.size.store(state.size(), Ordering::Release);
         self.flags.store(state.raw.flags().bits(), Ordering::Release);
+    }
+
+    /// Whether a write at this time is to be noted in the fields, which may also refuse it or be changed by it. Not if another was noted in
+    /// the same tick of 4 ms (as coarse as the kernel's clock) and nobody has looked at the fields or changed them since, so that threads
+    /// that write into one file write no common line for it.
+    ///
+    /// Source: multigrain timestamps of Linux 6.13.
+    pub(crate) fn needs_time(&self, now: Timestamp) -> bool {
+        self.time_noted.load(Ordering::Acquire) != tick(now)
+    }
+
+    /// Notes the time of a write in the fields. To be called with the state's lock held.
+    pub(crate) fn note_time(&self, state: &mut InodeState, now: Timestamp) {
+        state.delalloc.time = Some(now);
+        let mode = state.raw.mode();
+        // Else a write by another user would take set-id bits away.
+        if without_set_id(mode) == mode {
+            self.time_noted.store(tick(now), Ordering::Release);
+        }
+    }
+
+    /// Drops the time of a write that was noted.
+    pub(crate) fn drop_time(&self) {
+        let mut state = self.state();
+        self.forget_time_noted();
+        state.delalloc.time = None;
+    }
+
+    /// Has the next write noted: the fields were looked at or change. To be called with the state's lock held.
+    pub(crate) fn forget_time_noted(&self) {
+        if self.time_noted.load(Ordering::Relaxed) != 0 {
+            self.time_noted.store(0, Ordering::Release);
+        }
     }
 
     /// Where the content ends, for what needs no other field with it.
@@ -265,6 +335,14 @@ impl Inode {
     }
 }
 
+/// The number of a time's tick; not 0.
+fn tick(time: Timestamp) -> u64 {
+    const TICKS_PER_SECOND: u64 = 250;
+    let nanoseconds = u64::from(time.nanoseconds);
+    let within = nanoseconds * TICKS_PER_SECOND / 1_000_000_000;
+    (time.seconds as u64).wrapping_mul(TICKS_PER_SECOND).wrapping_add(within + 1)
+}
+
 impl Cached for Inode {
     fn key(&self) -> u64 {
         u64::from(self.number.0)
@@ -276,7 +354,7 @@ impl Cached for Inode {
 }
 
 /// Takes the `INODE` locks of several inodes alone, in order.
-pub(crate) fn lock_all<'n>(inodes: &[&'n Arc<Inode>]) -> Vec<RwLockWriteGuard<'n, ()>> {
+pub(crate) fn lock_all<'n>(inodes: &[&'n Arc<Inode>]) -> Vec<BiasedWriteGuard<'n, ()>> {
     let mut inodes = inodes.to_vec();
     inodes.sort_by_key(|inode| inode.number);
     inodes.dedup_by_key(|inode| inode.number);

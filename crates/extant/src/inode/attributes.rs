@@ -190,6 +190,7 @@ impl Inodes {
     /// What `stat` reports.
     pub(crate) fn attributes(&self, inode: &Inode) -> Metadata {
         let state = inode.state();
+        inode.forget_time_noted();
         let (mut size, delalloc) = (state.size(), state.delalloc);
         let mut written;
         let raw = match delalloc.time {

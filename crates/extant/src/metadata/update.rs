@@ -273,6 +273,7 @@ impl<'v> MetadataUpdate<'v> {
         if dirty == InodeDirty::Mapping {
             state.datasync_tid = Some(tid);
         }
+        inode.forget_time_noted();
         let written = state.delalloc.time.take();
         let raw = Arc::make_mut(&mut state.raw);
         let charged = self.sbi.charge_of(inode.number, raw);

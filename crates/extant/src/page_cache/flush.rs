@@ -189,7 +189,7 @@ impl PageCache {
         if let Some(folios) = &mut inode_pages.folios {
             folios.drop_range(0..u32::MAX);
         }
-        inode.state().delalloc.time = None;
+        inode.drop_time();
         self.update_page_accounting(pages, inode, &mut inode_pages);
         true
     }
@@ -350,7 +350,7 @@ impl PageCache {
                 update.finish();
             }
             Err(error) => {
-                inode.state().delalloc.time = None;
+                inode.drop_time();
                 return Err(error);
             }
         }

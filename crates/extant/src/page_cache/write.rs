@@ -1,8 +1,8 @@
 //! Writing into the page cache.
 
 use extant_ondisk::mode::without_set_id;
-use extant_ondisk::{ExtentNode, FsBlock, InodeFlags, LogicalBlock, Structure};
-use extant_rt::{Arc, RwLock, copied};
+use extant_ondisk::{ExtentNode, FsBlock, InodeFlags, LogicalBlock, Structure, Timestamp};
+use extant_rt::{Arc, BiasedRwLock, copied};
 
 use super::place::drop_privileges;
 use super::{Pages, tree_need};
@@ -48,6 +48,18 @@ impl Drop for Changed<'_> {
     fn drop(&mut self) {
         self.0.pages().write().is_changed = false;
     }
+}
+
+/// Notes the time of a write up to `end`. False, and nothing is noted, if the file ends before or the write would be refused or change more.
+fn note_write(inode: &Inode, end: u64, privileged: bool, now: Timestamp) -> bool {
+    let mut state = inode.state();
+    let raw = &state.raw;
+    let loses_set_id = !privileged && without_set_id(raw.mode()) != raw.mode();
+    if end > state.size() || raw.flags().intersects(InodeFlags::FIXED_CONTENT) || loses_set_id {
+        return false;
+    }
+    inode.note_time(&mut state, now);
+    true
 }
 
 /// Aborts the journal if a panic ends a write into memory: a later sync would pass over dirty blocks that writeback does not know
@@ -119,6 +131,11 @@ impl PageCache {
         if buf.is_empty() || buf.len() > HIT_BYTES_MAX || end > inode.size() || self.writable().is_err() {
             return false;
         }
+        if inode.writers().are_several()
+            && self.write_shared(pages, inode, lock, (offset, end), buf, privileged)
+        {
+            return true;
+        }
         let Some(dirtied) = self.write_present(pages, inode, lock, (offset, end), buf, privileged) else {
             return false;
         };
@@ -128,12 +145,50 @@ impl PageCache {
         true
     }
 
+    /// [`PageCache::write_hit`] into one folio that threads write to beside each other.
+    fn write_shared(
+        &self,
+        pages: &Pages,
+        inode: &Inode,
+        lock: &BiasedRwLock<InodePages>,
+        (offset, end): (u64, u64),
+        buf: &[u8],
+        privileged: bool,
+    ) -> bool {
+        // Dropped after all locks.
+        let _told = Told(self);
+        let _content = inode.lock_for_reading();
+        let inode_pages = lock.read();
+        let (first, within) = self.place_in_block(offset);
+        let folios = inode_pages.folios.as_ref().filter(|_| !pages.contexts.is_closed());
+        let Some(bytes) = folios.and_then(|folios| folios.shared_at(first, within, buf.len())) else {
+            return false;
+        };
+        let now = self.now();
+        if end > inode.size() || inode.needs_time(now) && !note_write(inode, end, privileged, now) {
+            return false;
+        }
+        bytes.write(buf);
+        copied(buf.len());
+        // Whoever has put the time into the inode meanwhile may have been before this write.
+        if inode.needs_time(now) {
+            inode.note_time(&mut inode.state(), self.now());
+        }
+        true
+    }
+
+    /// The block of a byte that is in the file, and the byte in it.
+    fn place_in_block(&self, offset: u64) -> (u32, usize) {
+        let block_bits = self.geometry.block_size.ilog2();
+        ((offset >> block_bits) as u32, (offset & ((1 << block_bits) - 1)) as usize)
+    }
+
     /// [`PageCache::write_hit`]: whether blocks became dirty by it; None if it is another write.
     fn write_present(
         &self,
         pages: &Pages,
         inode: &Arc<Inode>,
-        lock: &RwLock<InodePages>,
+        lock: &BiasedRwLock<InodePages>,
         (offset, end): (u64, u64),
         buf: &[u8],
         privileged: bool,
@@ -148,22 +203,17 @@ impl PageCache {
             return None;
         }
         let folios = inode_pages.folios.as_mut()?;
-        let block_bits = self.geometry.block_size.ilog2();
-        let (first, last) = ((offset >> block_bits) as u32, ((end - 1) >> block_bits) as u32);
-        if !folios.has_all(first..=last) {
+        let (first, within) = self.place_in_block(offset);
+        let (last, _) = self.place_in_block(end - 1);
+        if !folios.has_all(first..=last) || !note_write(inode, end, privileged, self.now()) {
             return None;
         }
-        {
-            let mut state = inode.state();
-            let raw = &state.raw;
-            let loses_set_id = !privileged && without_set_id(raw.mode()) != raw.mode();
-            if end > state.size() || raw.flags().intersects(InodeFlags::FIXED_CONTENT) || loses_set_id {
-                return None;
-            }
-            state.delalloc.time = Some(self.now());
-        }
-        folios.write_all(first, (offset - (u64::from(first) << block_bits)) as usize, buf);
+        folios.write_all(first, within, buf);
         copied(buf.len());
+        inode.writers().note();
+        if inode.writers().are_several() {
+            folios.share(first);
+        }
         let dirtied = inode_pages.dirty_bytes() != dirty;
         if dirtied {
             inode_pages.account(pages, inode);
@@ -365,7 +415,7 @@ impl PageCache {
         let mut state = inode.state();
         state.delalloc.end = state.delalloc.end.max(end);
         state.delalloc.delayed = delayed;
-        state.delalloc.time = Some(now);
+        inode.note_time(&mut state, now);
         inode.publish(&state);
         Ok(true)
     }

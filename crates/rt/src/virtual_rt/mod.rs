@@ -34,6 +34,7 @@ pub use thread::{
     thread_slot, yield_now,
 };
 pub(crate) use thread::{is_simulated, since_epoch};
+pub(crate) use world::guarded;
 pub use world::{
     Behind, Costs, LineReport, LockReport, Machine, Report, checksummed, copied, count_anew, work,
 };

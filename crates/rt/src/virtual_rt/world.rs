@@ -324,6 +324,14 @@ pub fn touch<T>(what: &T, access: LineAccess) {
     with(|world| world.access(std::ptr::from_ref(what).addr(), access, site));
 }
 
+/// Has the current CPU fetch what a lock guards that it got otherwise than through a gate.
+#[track_caller]
+pub fn guarded<T>(value: &T, alone: bool) {
+    let site = AccessSite { location: Location::caller(), class: None };
+    let access = if alone { LineAccess::Write } else { LineAccess::Read };
+    with(|world| world.access_data(std::ptr::from_ref(value).addr(), size_of::<T>(), access, site));
+}
+
 /// Stops the current CPU until it is woken, or until its clock shows `until`.
 pub fn block(until: Option<u64>) {
     with(|world| world.stop(State::Blocked(until)));
