@@ -11,9 +11,9 @@ pub(crate) struct Bitmap64 {
     len: u32,
 }
 
-/// A run of clear bits.
+/// A run of clear bits: free clusters of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FreeExtent {
+pub struct FreeExtent {
     /// The first bit.
     pub start: u32,
     /// How many.

@@ -35,6 +35,7 @@ mod linux_model;
 mod locality;
 mod mballoc;
 mod parts;
+pub mod policy;
 mod prealloc;
 mod request;
 mod reservation;

@@ -1,7 +1,8 @@
 //! Which blocks: the search from a goal on (kernel `ext4_mb_regular_allocator`).
 //!
 //! First the goal itself, then, from the group of the goal or of the stream, a search by the largest chunks of groups
-//! ([`nearest_fit`]) or, with another [`Scan`], by one [`Criterion`] after the other ([`criteria`]). A group
+//! ([`nearest_fit`]) or, with another [`Scan`], by one [`Criterion`] after the other ([`criteria`]) or by a policy of the
+//! caller's ([`by_policy`]). A group
 //! is chosen by its summary and looked at again under its lock. A group whose lock is taken is skipped; only the last
 //! criterion waits, so that free blocks are never missed (posts A and B).
 //!
@@ -10,6 +11,7 @@
 //!
 //! Locks: a group's (`GROUP`), one at a time; tried, but for the last criterion.
 
+mod by_policy;
 mod criteria;
 mod goals;
 mod nearest_fit;
@@ -186,14 +188,18 @@ impl<'a> Search<'a> {
                 self.lock(GroupNumber(number), false);
             }
         }
-        let found =
-            if self.scan == Scan::NearestFit { self.nearest_fit(goal) } else { self.scan_by_criteria(goal) };
+        let found = match self.scan {
+            Scan::NearestFit => self.nearest_fit(goal),
+            Scan::Own(policy) => self.by_policy(policy, goal),
+            Scan::Linear | Scan::Ordered | Scan::Nearest => self.scan_by_criteria(goal),
+        };
         alloc.older.search_ends(goal, &alloc.geometry);
         let (run, group) = found?;
         if self.request.purpose.stream().is_some() && self.counts.skipped + self.counts.waited > 0 {
             alloc.goals.split_streams(goal_group);
         }
-        if self.scan == Scan::NearestFit {
+        // The kernel's criteria set it with the group's lock held.
+        if matches!(self.scan, Scan::NearestFit | Scan::Own(_)) {
             self.set_stream_goal(group);
         }
         Some(run)

@@ -3,8 +3,9 @@
 
 #[cfg(extant_linux_model)]
 use crate::linux_model::settings::LinuxModel;
+use crate::policy::Policy;
 
-/// How a group is searched for: all but the last by the kernel's criteria, in this order of groups.
+/// How a group is searched for: the first three by the kernel's criteria, in this order of groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum Scan {
@@ -18,6 +19,9 @@ pub enum Scan {
     /// if those read lately had smaller ones.
     #[default]
     NearestFit,
+    /// The groups that a policy of the caller's names. No policy file can ask for it.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    Own(&'static dyn Policy),
 }
 
 /// How the allocators work.

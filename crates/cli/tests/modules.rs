@@ -258,8 +258,8 @@ fn no_circle_of_imports_among_the_files_of_a_crate() {
     for name in crates() {
         let sources = sources(&name);
         let imports = imports(&sources);
-        // A root and its only module need no imports from each other, and neither do the parts of `testing`.
-        let is_apart = sources.len() <= 2 || name == "testing";
+        // A root and its only module need no imports from each other, and neither do the parts of `testing` and `policies`.
+        let is_apart = sources.len() <= 2 || ["testing", "policies"].contains(&&*name);
         assert!(is_apart || !imports.is_empty(), "{name}: no imports: the check saw nothing");
         let circles = circles(&imports);
         found.extend(circles.into_iter().map(|circle| format!("{name}: {circle}")));

@@ -116,7 +116,7 @@ pub use directory::DirItem;
 pub use error::{Error, Location, MmpHolder, Result};
 #[cfg(extant_linux_model)]
 pub use extant_alloc::linux_model;
-pub use extant_alloc::{MballocStatistics, PreallocStatistics, Scan, Tuning};
+pub use extant_alloc::{MballocStatistics, PreallocStatistics, Scan, Tuning, policy};
 pub use extant_journal::{Corrupt as JournalCorrupt, Error as JournalError, Stats as JournalStatistics};
 pub use extant_ondisk::{
     FileType, FsBlock, GroupNumber, InodeFlags, InodeNumber, LogicalBlock, QuotaType, Structure, Timestamp,

@@ -36,6 +36,26 @@ pub(crate) struct Buddy {
     first_free: u32,
 }
 
+/// The free extents of a group, in order.
+#[derive(Clone, Debug)]
+pub struct FreeExtents<'a> {
+    busy: &'a Bitmap64,
+    at: u32,
+}
+
+impl Iterator for FreeExtents<'_> {
+    type Item = FreeExtent;
+
+    fn next(&mut self) -> Option<FreeExtent> {
+        let start = self.busy.next_clear(self.at);
+        if start >= self.busy.len() {
+            return None;
+        }
+        self.at = self.busy.next_set(start);
+        Some(FreeExtent { start, len: self.at - start })
+    }
+}
+
 impl Buddy {
     /// The buddy of a bitmap, with orders up to `order_max`.
     pub fn new(busy: Bitmap64, order_max: u8) -> Self {
@@ -222,16 +242,8 @@ impl Buddy {
     }
 
     /// The runs of free blocks, in order.
-    pub fn runs(&self) -> impl Iterator<Item = FreeExtent> + '_ {
-        let mut at = self.first_free;
-        std::iter::from_fn(move || {
-            let start = self.busy.next_clear(at);
-            if start >= self.busy.len() {
-                return None;
-            }
-            at = self.busy.next_set(start);
-            Some(FreeExtent { start, len: at - start })
-        })
+    pub fn runs(&self) -> FreeExtents<'_> {
+        FreeExtents { busy: &self.busy, at: self.first_free }
     }
 
     /// The chunk that a free block belongs to.

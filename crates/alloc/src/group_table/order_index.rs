@@ -212,6 +212,11 @@ impl OrderIndex {
         self.0.append(groups, Tree::new(groups.saturating_sub(self.0.groups())));
     }
 
+    /// How many groups there are.
+    pub fn groups(&self) -> u32 {
+        self.0.groups()
+    }
+
     /// A group's free space. May be stale without its lock.
     pub fn get(&self, group: GroupNumber) -> Summary {
         self.0.of(group).map_or(Summary::NONE, |(tree, index)| tree.get(index))
@@ -260,7 +265,7 @@ pub(crate) struct GroupsFromGoal {
 
 impl GroupsFromGoal {
     pub fn new(index: &OrderIndex, goal: GroupNumber) -> Self {
-        let groups = index.0.groups();
+        let groups = index.groups();
         let goal = goal.0.min(groups);
         Self { now: goal..groups, then: 0..goal }
     }

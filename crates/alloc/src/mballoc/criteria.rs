@@ -41,7 +41,12 @@ impl Search<'_> {
         }
         self.walk(Criterion::GoalLenSlow, None, goal, self.len)
             .or_else(|| self.longest_seen())
-            .or_else(|| self.walk(Criterion::AnyFree, None, goal, 1))
+            .or_else(|| self.any_free(goal))
+    }
+
+    /// Any free blocks, of the nearest group that has some; waits for locks.
+    pub(super) fn any_free(&mut self, goal: GroupNumber) -> Option<(ClusterRun, GroupNumber)> {
+        self.walk(Criterion::AnyFree, None, goal, 1)
     }
 
     /// The longest run that was too short, if it is still there.

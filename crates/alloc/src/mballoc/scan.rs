@@ -50,7 +50,7 @@ impl<'a> Walk<'a> {
             let found = match self.scan {
                 Scan::Linear => (!range.is_empty()).then_some(GroupNumber(range.start)),
                 Scan::Ordered => of_orders(self.order..self.order + 1),
-                Scan::Nearest | Scan::NearestFit => of_orders(self.least..ORDERS_MAX as u8),
+                Scan::Nearest | Scan::NearestFit | Scan::Own(_) => of_orders(self.least..ORDERS_MAX as u8),
             };
             if let Some(found) = found {
                 self.now.start = found.0 + 1;

@@ -251,6 +251,7 @@ fn geometry(blocks: u64, per_group: u32) -> Geometry {
 }
 
 /// xorshift64*: small and the same everywhere.
+#[derive(Debug)]
 pub struct Random(pub u64);
 
 impl Random {

@@ -9,6 +9,7 @@ mod inodes;
 mod linux_model;
 mod locality;
 mod model;
+mod policy;
 mod prealloc;
 mod threads;
 mod trim;
