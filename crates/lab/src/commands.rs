@@ -77,7 +77,7 @@ enum What {
     },
     /// What the posts published, beside what the lab shows, as ratios to each table's base.
     Reproduce {
-        /// Those of one post, A to E.
+        /// Those of one post, A to F.
         post: Option<String>,
         /// Those of one table alone.
         #[arg(long)]
@@ -246,7 +246,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
                 post.table.retain(|known| table.as_ref().is_none_or(|wanted| known.name == *wanted));
             }
             if posts.iter().all(|post| post.table.is_empty()) {
-                return Err("no such post or table; posts are A to E".into());
+                return Err("no such post or table; posts are A to F".into());
             }
             let begin = Instant::now();
             let options = reproduce::Options { machine: machine.as_deref(), seeds, sensitivity };

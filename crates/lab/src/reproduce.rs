@@ -44,6 +44,8 @@ pub struct Compared {
     pub row: String,
     pub unit: String,
     pub kind: FigureKind,
+    /// See [`Post::held_out`].
+    pub held_out: bool,
     pub published: f64,
     /// Nothing if it is not simulated.
     pub simulated: Option<f64>,
@@ -162,6 +164,7 @@ impl<'a> Plan<'a> {
             row: row.name.clone(),
             unit: self.table.unit.clone(),
             kind: row.kind,
+            held_out: self.post.held_out,
             published: row.value,
             simulated,
             published_ratio,
@@ -306,17 +309,19 @@ fn is_ordered(rows: &[&Compared]) -> bool {
     })
 }
 
-/// How many of the predicted rows are near.
+/// How many of the predicted rows are near: of the posts by which constants were chosen, and of those entered later.
 fn summary(all: &[Compared]) -> String {
-    let errors: Vec<f64> =
-        all.iter().filter(|row| row.kind == FigureKind::Predicted).filter_map(|row| row.error).collect();
-    let within = |bound: f64| errors.iter().filter(|error| error.abs() <= bound).count();
     let simulated = all.iter().filter(|row| row.simulated.is_some()).count();
-    format!(
-        "{} rows, {simulated} simulated. Of {} predicted: {} within 25 %, {} within 15 %.\n",
-        all.len(),
-        errors.len(),
-        within(NEAR[0]),
-        within(NEAR[1])
-    )
+    let mut text = format!("{} rows, {simulated} simulated.", all.len());
+    for (held_out, what) in [(false, "predicted"), (true, "entered when no constant was chosen any more")] {
+        let predicted =
+            all.iter().filter(|row| row.kind == FigureKind::Predicted && row.held_out == held_out);
+        let errors: Vec<f64> = predicted.filter_map(|row| row.error).collect();
+        let within = |bound: f64| errors.iter().filter(|error| error.abs() <= bound).count();
+        if !errors.is_empty() {
+            let (count, [near, nearer]) = (errors.len(), NEAR.map(within));
+            let _ = write!(text, " Of {count} {what}: {near} within 25 %, {nearer} within 15 %.");
+        }
+    }
+    text + "\n"
 }

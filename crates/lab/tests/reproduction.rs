@@ -51,7 +51,7 @@ fn a_hold_more_for_each_inode_costs_creates_and_no_removals() {
 fn rows_that_cannot_be_simulated_are_listed_with_the_reason() {
     let (done, text) = reproduce(&["d", "--table", "contexts"]);
     assert!(done && text.contains("| 6 | 163 |  |  |  |  | not simulated: as above |"), "{text}");
-    let (done, text) = reproduce(&["f"]);
+    let (done, text) = reproduce(&["g"]);
     assert!(!done && text.contains("no such post"), "{text}");
 }
 
@@ -92,4 +92,14 @@ fn groups_in_order_are_walked_faster_than_heads_of_lists_are_fought_over() {
 fn skipping_busy_groups_gains_little_where_each_lock_taken_takes_a_line_from_all_searches() {
     let gain = gain("A", "64-optimised", "busy groups are skipped");
     assert!((1.1..1.6).contains(&gain), "{gain}");
+}
+
+#[test]
+fn rows_entered_when_all_constants_had_been_chosen_have_a_score_of_their_own() {
+    let (done, text) = reproduce(&["F", "--table", "one-amd-linear"]);
+    let score = text.lines().last().expect("a summary");
+    assert!(done && score.starts_with("6 rows, 5 simulated. Of 4 entered when no constant was"), "{text}");
+    let (_, text) = reproduce(&["b", "--table", "ordered"]);
+    let score = text.lines().last().expect("a summary");
+    assert!(score.contains(" predicted: ") && !score.contains("entered"), "{text}");
 }
