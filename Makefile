@@ -19,7 +19,7 @@ TEST_TOOLS := $(BUILD_TOOLS) c++:g++ pkg-config:pkgconf mke2fs:e2fsprogs setfatt
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-package install-capi test-capi test-python test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-online-growth test-contexts fuzz mutations fuzz-structures test-exchange test-disk-images test-nbd test-ceph test-layers test-labels test-images test-boot soak test-guide-lab lint demo install install-names static test-static deb dist test-newcomer test-drop-in bench bench-layout bench-disk-images bench-nbd ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean test-s3 bench-latency
+.PHONY: all build test test-package install-capi test-capi test-python test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-online-growth test-contexts fuzz mutations fuzz-structures test-exchange test-disk-images test-nbd test-ceph test-layers test-labels test-images test-boot soak test-guide-lab lint demo install install-names static test-static deb dist test-newcomer test-drop-in bench bench-layout bench-disk-images bench-nbd ladder conflicts instructions bench-machine scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean test-s3 bench-latency
 all: build
 
 setup-build:
@@ -274,6 +274,11 @@ conflicts: setup-test
 instructions: setup-test
 	@scripts/setup valgrind:valgrind
 	$(CARGO) run --release --locked -p extant-bench -- instructions
+
+# Loads on this machine's CPUs, from one to all, beside what the lab predicts of them; writes machine.json.
+# Needs an idle machine, 4 GiB on /dev/shm and some minutes.
+bench-machine: setup-test lab
+	$(CARGO) run --release --locked -p extant-bench -- machine
 
 # The allocator's mechanisms from their oldest forms to the default; needs an idle machine, a minute.
 ladder: setup-test

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use extant_loads::Directory;
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, Mode, OFlags, fallocate, fdatasync, fsync, ftruncate, openat, statat,
-    unlinkat,
+    AtFlags, CWD, Dir, FallocateFlags, Mode, OFlags, fallocate, fdatasync, fstat, fsync, ftruncate, mkdirat,
+    openat, renameat, statat, unlinkat,
 };
 use rustix::io::{Errno, pread, pwrite};
 
@@ -60,8 +60,39 @@ impl Directory for HostDir {
         pread(file, buf, at).map(drop)
     }
 
-    fn truncate(file: &OwnedFd) -> Result<(), Errno> {
-        ftruncate(file, 0)
+    fn stat_path(&self, path: &str) -> Result<(), Errno> {
+        Directory::stat(self, path)
+    }
+
+    fn subdirectory(&self, name: &str) -> Result<Self, Errno> {
+        match mkdirat(&self.0, name, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error),
+        }
+        openat(&self.0, name, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map(Self)
+    }
+
+    fn remove_dir(&self, name: &str) -> Result<(), Errno> {
+        unlinkat(&self.0, name, AtFlags::REMOVEDIR)
+    }
+
+    fn rename(&self, name: &str, to: &Self, new: &str) -> Result<(), Errno> {
+        renameat(&self.0, name, &to.0, new)
+    }
+
+    fn list(&self, visit: &mut dyn FnMut(&str)) -> Result<(), Errno> {
+        for entry in Dir::read_from(&self.0)? {
+            visit(entry?.file_name().to_str().unwrap_or_default());
+        }
+        Ok(())
+    }
+
+    fn bytes(file: &OwnedFd) -> Result<u64, Errno> {
+        Ok(fstat(file)?.st_size as u64)
+    }
+
+    fn truncate(file: &OwnedFd, bytes: u64) -> Result<(), Errno> {
+        ftruncate(file, bytes)
     }
 
     fn fsync(file: &OwnedFd) -> Result<(), Errno> {

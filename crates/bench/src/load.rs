@@ -54,12 +54,12 @@ pub fn cpu_seconds() -> f64 {
 }
 
 /// Runs a load on threads that share out `dirs`, for `time` or until all came to its end.
-fn timed<D>(load: Load, dirs: &[D], threads: usize, time: Duration) -> Result<Measured>
+fn timed<D>(load: Load, dirs: &[D], shared: &D, threads: usize, time: Duration) -> Result<Measured>
 where
     D: Directory<Error: Error + Send + Sync + 'static> + Sync,
 {
     let parts: Vec<_> = (0..threads)
-        .map(|thread| Part { dir: &dirs[thread % dirs.len()], thread, steps_max: STEPS_MAX })
+        .map(|thread| Part { dir: &dirs[thread % dirs.len()], shared, threads, thread, steps_max: STEPS_MAX })
         .collect();
     parts.iter().try_for_each(|part| load.prepare(part))?;
     let stop = AtomicBool::new(false);
@@ -109,19 +109,20 @@ impl Threads {
 
 /// Through the library.
 pub fn engine(load: Load, fs: &Filesystem, threads: Threads, time: Duration) -> Result<Measured> {
-    let mut dirs = Vec::new();
-    for index in 0..threads.directories {
-        let path = format!("/dir-{index}");
+    let dir = |path: String| {
         fs.create_dir_all(&path)?;
-        dirs.push(fs.dir(&path)?);
-    }
-    timed(load, &dirs, threads.count, time)
+        fs.dir(&path)
+    };
+    let dirs: Vec<_> =
+        (0..threads.directories).map(|index| dir(format!("/dir-{index}"))).collect::<Result<_, _>>()?;
+    timed(load, &dirs, &dir("/shared".to_owned())?, threads.count, time)
 }
 
 /// As system calls, in directories of `path`.
 pub fn host(load: Load, path: &Path, threads: usize, time: Duration) -> Result<Measured> {
     let dirs = (0..threads).map(|thread| HostDir::new(&path.join(format!("dir-{thread}"))));
-    timed(load, &dirs.collect::<Result<Vec<_>, _>>()?, threads, time)
+    let shared = HostDir::new(&path.join("shared"))?;
+    timed(load, &dirs.collect::<Result<Vec<_>, _>>()?, &shared, threads, time)
 }
 
 /// One process of its own on one image; prints its operations per second.

@@ -51,6 +51,8 @@ enum What {
     /// Loads through the library and through a mount, beside the kernel's file systems, fuse2fs and processes that share
     /// nothing.
     Run(run::Arguments),
+    /// Loads on any number of this machine's CPUs, beside what the lab predicts of them; one file with all of it.
+    Machine(run::machine::Arguments),
     /// Extents of files that grow beside each other, and of free space: extant beside the kernel on the same images.
     Layout {
         /// Seeds of ageing and sizes, from 1 on.
@@ -363,6 +365,7 @@ enum What {
 fn main() -> ExitCode {
     let done = match Arguments::parse().what {
         What::Run(arguments) => run::compare(&arguments),
+        What::Machine(arguments) => run::machine::compare(&arguments),
         What::Nbd(arguments) => nbd::measure(&arguments),
         What::Ladder { linear, rounds, milliseconds, dir, json } => {
             ladder::climb(linear, rounds.max(1), Duration::from_millis(milliseconds), &dir, json)

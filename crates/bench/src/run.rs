@@ -1,10 +1,12 @@
 //! Loads through the library, as system calls on a mount of ours and on the neighbours, and by processes that share nothing:
 //! all in turns.
 
+pub mod machine;
 mod plot;
 mod report;
+mod topology;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -42,8 +44,9 @@ pub struct Arguments {
     /// Mebibytes of the library's page cache
     #[arg(long, default_value_t = 0)]
     page_cache: u64,
-    /// In which order the library's allocator visits groups; each is measured
-    #[arg(long, value_delimiter = ',', default_value = "nearest-fit")]
+    /// How the library's allocator visits groups: nearest-fit, linear, list-head, ordered, nearest, or a policy of crates/policies;
+    /// each is measured
+    #[arg(long, value_delimiter = ',', default_value = "nearest-fit", value_parser = Policy::of)]
     policy: Vec<Policy>,
     /// Rounds of each target
     #[arg(long, default_value_t = 7)]
@@ -70,24 +73,29 @@ enum Neighbour {
     Tmpfs,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Policy {
-    NearestFit,
-    Linear,
-    ListHead,
-    Ordered,
-    Nearest,
-}
+/// An order in which groups are visited, or a policy of crates/policies, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Policy(&'static str);
 
 impl Policy {
+    const DEFAULT: Self = Self("nearest-fit");
+    const SCANS: [&str; 5] = ["nearest-fit", "linear", "list-head", "ordered", "nearest"];
+
+    fn of(name: &str) -> std::result::Result<Self, String> {
+        let mut names = Self::SCANS.into_iter().chain(extant_policies::ALL.iter().map(|(name, _)| *name));
+        let all = names.clone().collect::<Vec<_>>().join(", ");
+        names.find(|known| *known == name).map(Self).ok_or_else(|| format!("one of {all}"))
+    }
+
     fn tuning(self) -> Result<Tuning> {
         let of = |scan| Tuning { scan, ..Tuning::default() };
-        Ok(match self {
-            Self::NearestFit => Tuning::default(),
-            Self::Linear => of(Scan::Linear),
-            Self::ListHead => ladder::with_list_head(Tuning::default())?,
-            Self::Ordered => of(Scan::Ordered),
-            Self::Nearest => of(Scan::Nearest),
+        Ok(match self.0 {
+            "nearest-fit" => Tuning::default(),
+            "linear" => of(Scan::Linear),
+            "list-head" => ladder::with_list_head(Tuning::default())?,
+            "ordered" => of(Scan::Ordered),
+            "nearest" => of(Scan::Nearest),
+            own => extant_policies::tuning(own).ok_or("no such policy")?,
         })
     }
 }
@@ -122,7 +130,7 @@ impl Target {
 
     fn policy(self) -> Option<String> {
         match self {
-            Self::Library(policy) => Some(name_of(policy)),
+            Self::Library(policy) => Some(policy.0.to_owned()),
             _ => None,
         }
     }
@@ -130,9 +138,7 @@ impl Target {
     /// The name, and a policy other than the default.
     fn title(self) -> String {
         match self {
-            Self::Library(policy) if policy != Policy::NearestFit => {
-                format!("{} {}", self.name(), name_of(policy))
-            }
+            Self::Library(policy) if policy != Policy::DEFAULT => format!("{} {}", self.name(), policy.0),
             _ => self.name(),
         }
     }
@@ -236,10 +242,18 @@ pub fn compare(arguments: &Arguments) -> Result<()> {
     if threads.contains(&0) {
         return Err("--threads: a load needs at least one thread".into());
     }
-    let (rounds, time) = ((*rounds).max(1), Duration::from_millis(*milliseconds));
+    let rounds = (*rounds).max(1);
+    let job = Job {
+        targets: &arguments.targets(),
+        threads,
+        page_cache_bytes: arguments.page_cache.checked_mul(1 << 20).ok_or("--page-cache: too many")?,
+        rounds,
+        time: Duration::from_millis(*milliseconds),
+        dir: &arguments.dir,
+    };
     let mut rows = Vec::new();
     for load in loads {
-        let found = measure(*load, arguments, (rounds, time))?;
+        let found = measure(*load, &job)?;
         if !arguments.json {
             println!("{}, {rounds} rounds of {milliseconds} ms, alternating", load.title());
             report::print(&found);
@@ -255,14 +269,23 @@ pub fn compare(arguments: &Arguments) -> Result<()> {
     }
 }
 
+/// What is measured of each load.
+struct Job<'a> {
+    targets: &'a [Target],
+    threads: &'a [usize],
+    page_cache_bytes: u64,
+    rounds: usize,
+    time: Duration,
+    dir: &'a Path,
+}
+
 /// One load by all targets that there are.
-fn measure(load: Load, arguments: &Arguments, (rounds, time): (usize, Duration)) -> Result<Vec<Row>> {
-    let Arguments { threads, page_cache, dir, .. } = arguments;
-    let page_cache_bytes = page_cache.checked_mul(1 << 20).ok_or("--page-cache: too many")?;
+fn measure(load: Load, job: &Job<'_>) -> Result<Vec<Row>> {
+    let Job { targets, threads, page_cache_bytes, rounds, time, dir } = *job;
     let scratch = Scratch::new(dir)?;
     let threads_max = threads.iter().copied().max().unwrap_or(1);
     let mut places = Vec::new();
-    for target in arguments.targets() {
+    for target in targets.iter().copied() {
         match Workspace::new(target, &scratch, threads_max, page_cache_bytes) {
             Ok(place) => places.push((target, place)),
             Err(error) if matches!(target, Target::Library(_) | Target::Apart) => return Err(error),

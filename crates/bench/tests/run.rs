@@ -59,3 +59,27 @@ fn what_is_missing_is_named() {
         (Some(1), "extant-bench: --threads: a load needs at least one thread\n")
     );
 }
+
+#[test]
+fn loads_of_suites_run_through_the_library_and_as_system_calls() {
+    let loads = "drbl drbm drbh dwol dwom dwal dwtl dwsl mrpl mrpm mrph mrdl mrdm mwcl mwcm mwul mwum mwrl mwrm mdtest-shared varmail \
+                 dbench";
+    let options = "--threads 2 --against tmpfs --rounds 1 --milliseconds 5 --json";
+    let arguments: Vec<_> = loads.split_whitespace().chain(options.split_whitespace()).collect();
+    let (code, out, err) = run(&arguments);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let rows: Vec<Value> = serde_json::from_str(&out).expect("an array");
+    assert_eq!(rows.len(), 22 * 3, "{out}");
+    assert!(rows.iter().all(|row| row["median"].as_f64() > Some(0.0)), "{out}");
+    let (code, _, err) = run(&["stat", "--policy", "best-guess"]);
+    assert!(code == Some(2) && err.contains("one of nearest-fit") && err.contains("worst-fit"), "{err}");
+}
+
+#[test]
+fn a_machine_is_compared_only_where_there_is_a_lab() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_extant-bench"));
+    let output = command.args(["machine", "--lab", "/no-such-lab"]).output().expect("the program");
+    let text = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("/no-such-lab: no such program; `make lab` builds it"), "{text}");
+}

@@ -12,8 +12,8 @@ use crate::machine::Model;
 use crate::policy::compare::Disk;
 use crate::run::Setup;
 use crate::{
-    calibrate, causal, conflict, ladder, policy, published, report, reproduce, run, scaling, sensitivity,
-    writeback,
+    calibrate, causal, conflict, ladder, policy, predict, published, report, reproduce, run, scaling,
+    sensitivity, writeback,
 };
 
 #[derive(Parser)]
@@ -139,6 +139,9 @@ enum What {
         /// Of the files' sizes and of who goes.
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// KiB of a block.
+        #[arg(long, default_value_t = 4)]
+        block_kib: u64,
         /// One JSON document instead of a table.
         #[arg(long)]
         json: bool,
@@ -176,6 +179,18 @@ enum What {
         #[arg(long)]
         measured: Option<PathBuf>,
     },
+    /// Each load and number of threads that was measured on this host, beside what as many virtual CPUs do.
+    Predict {
+        /// What `extant-bench run --json` or `extant-bench machine` wrote on this host, one thread among it.
+        #[arg(long)]
+        measured: PathBuf,
+        /// A machine like the host, as of `calibrate`.
+        #[arg(long)]
+        machine: PathBuf,
+        /// One JSON document instead of a table.
+        #[arg(long)]
+        json: bool,
+    },
     /// The built-in machines.
     List,
     /// A built-in machine as a file, to begin one's own with.
@@ -185,9 +200,10 @@ enum What {
     },
 }
 
-/// The loads whose threads may share nothing: threads that sync share commits.
+/// The loads whose threads may share nothing: threads that sync share commits. Suites' loads do the same operations.
 fn loads_apart() -> Vec<Load> {
-    Load::value_variants().iter().copied().filter(|load| !load.counts(Step::Sync)).collect()
+    let all = Load::value_variants().iter().copied();
+    all.filter(|load| !load.counts(Step::Sync) && !load.is_of_suite()).collect()
 }
 
 pub fn run() -> Result<(), Box<dyn Error>> {
@@ -285,8 +301,8 @@ pub fn run() -> Result<(), Box<dyn Error>> {
             }
         }
         What::Policy { file: None, .. } => print!("{}", policy::DEFAULT),
-        What::Policy { file: Some(file), disk_gb: gb, age, seed, json, svg } => {
-            let disk = Disk { gb, age, seed };
+        What::Policy { file: Some(file), disk_gb: gb, age, seed, block_kib, json, svg } => {
+            let disk = Disk { gb, age, seed, block_kib };
             let all = policy::compare::compare(&file, disk)?;
             if let Some(picture) = svg {
                 std::fs::write(picture, policy::plot::svg(disk, &all))?;
@@ -305,6 +321,11 @@ pub fn run() -> Result<(), Box<dyn Error>> {
             print!("{}", ladder::table(&ladder::climb(&Model::load(&machine)?, measured.as_deref())?));
         }
         What::Calibrate { measured } => print!("{}", calibrate::calibrate(measured.as_deref())?),
+        What::Predict { measured, machine, json } => {
+            let all = predict::predict(&measured, &machine)?;
+            let text = if json { serde_json::to_string_pretty(&all)? + "\n" } else { predict::table(&all) };
+            print!("{text}");
+        }
         What::List => Model::built_in().for_each(|(name, _)| println!("{name}")),
         What::Machine { name } => print!("{}", Model::source(&name)?),
     }

@@ -116,6 +116,12 @@ fn apart(fs: &Filesystem, dirs: Vec<Dir>) -> Result<[Dir; 2], Box<dyn Error>> {
     Ok([first, second])
 }
 
+/// Loads on files of their own have no use for a directory of all.
+fn part(dirs: &[Dir; 2], thread: usize) -> Part<'_, Dir> {
+    let dir = &dirs[thread];
+    Part { dir, shared: dir, threads: 2, thread, steps_max: STEPS_MAX }
+}
+
 /// What two operations share in steady state.
 ///
 /// # Errors
@@ -123,19 +129,17 @@ fn apart(fs: &Filesystem, dirs: Vec<Dir>) -> Result<[Dir; 2], Box<dyn Error>> {
 pub fn conflict(loads: [Load; 2], model: &Rc<Model>, tuning: Tuning) -> Result<Conflict, Box<dyn Error>> {
     let setup = Setup { steps_max: STEPS_MAX, ..Setup::new(loads[0], DIRECTORIES, tuning, Duration::ZERO) };
     let (fs, dirs) = run::alone(model, move || {
-        let (fs, dirs) = run::disk(&setup)?;
-        let dirs = apart(&fs, dirs)?;
+        let run::Disk { fs, dirs } = run::disk(&setup)?;
+        let dirs = apart(&fs, dirs.own)?;
         Ok((fs, Rc::new(dirs)))
     })?;
     let prepared = Rc::clone(&dirs);
-    run::on_each(model, 2, move |thread| {
-        Ok(loads[thread].prepare(&Part { dir: &prepared[thread], thread, steps_max: STEPS_MAX })?)
-    })?;
+    run::on_each(model, 2, move |thread| Ok(loads[thread].prepare(&part(&prepared, thread))?))?;
     let pair = Rc::new(Pair::default());
     let (both, costs) = (Rc::clone(&pair), Rc::clone(model));
     let (_, report) = run::on_each(model, 2, move |thread| {
         let mut cpu = Cpu { number: thread, load: loads[thread], model: &costs, pair: &both };
-        Ok(loads[thread].run(&Part { dir: &dirs[thread], thread, steps_max: STEPS_MAX }, &mut cpu)?)
+        Ok(loads[thread].run(&part(&dirs, thread), &mut cpu)?)
     })?;
     run::alone(model, move || Ok(fs.unmount()?))?;
     if pair.counted_from.get().is_none() {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
-use extant_loads::Step;
+use extant_loads::{Load, Step};
 use extant_rt::{Behind, Costs, Level, Machine, Topology};
 use serde::Deserialize;
 use toml::{Table, Value};
@@ -108,6 +108,12 @@ struct StepsFile {
     read: u64,
     #[serde(default)]
     sync: u64,
+    #[serde(default)]
+    open: u64,
+    #[serde(default)]
+    rename: u64,
+    #[serde(default)]
+    list: u64,
 }
 
 impl Model {
@@ -178,6 +184,9 @@ impl Model {
             (Step::Write, steps.write),
             (Step::Read, steps.read),
             (Step::Sync, steps.sync),
+            (Step::Open, steps.open),
+            (Step::Rename, steps.rename),
+            (Step::List, steps.list),
         ];
         let behind = behind
             .into_iter()
@@ -234,6 +243,16 @@ impl Model {
         let way = nearest.and_then(|level| level.get_mut("transfer_ns")).ok_or("no such cost")?;
         *way = Value::Integer(transfer_ns.round() as i64);
         Self::of(source)
+    }
+
+    /// The model in which the steps that a load counts compute so long, and others not at all.
+    ///
+    /// # Errors
+    /// None that is known: the same file with other numbers.
+    pub fn with_counted_ns(&self, load: Load, ns: u64) -> Result<Self, String> {
+        let mut model = Self::of(self.source.clone())?;
+        model.steps.iter_mut().for_each(|(step, own)| *own = if load.counts(*step) { ns } else { 0 });
+        Ok(model)
     }
 
     /// What a step computes, in nanoseconds.

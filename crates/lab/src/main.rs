@@ -21,6 +21,8 @@ mod measured;
 #[cfg(extant_rt = "virtual")]
 mod policy;
 #[cfg(extant_rt = "virtual")]
+mod predict;
+#[cfg(extant_rt = "virtual")]
 mod published;
 #[cfg(extant_rt = "virtual")]
 mod report;

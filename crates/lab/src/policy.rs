@@ -1,4 +1,5 @@
-//! Policies: how the allocators work, by the name of a step of their ladder or as a file with fields of [`Tuning`].
+//! Policies: how the allocators work, by the name of one in code (crates/policies) or of a step of their ladder, or as a file with
+//! fields of [`Tuning`].
 
 pub mod compare;
 pub mod plot;
@@ -14,19 +15,24 @@ pub const DEFAULT: &str = include_str!("../policies/default.toml");
 /// The table of a file that chooses forms of older kernels.
 const LINUX_MODEL: &str = "linux_model";
 
-/// A step of the ladder by its name, or a file.
+/// A policy in code or a step of the ladder by its name, or a file.
 ///
 /// # Errors
-/// If it is neither; or a key of the file is none of [`Tuning`]'s, or has no value of its; or it asks for forms of older kernels,
+/// If it is none of these; or a key of the file is none of [`Tuning`]'s, or has no value of its; or it asks for forms of older kernels,
 /// and the build has none.
 pub fn load(policy: &Path) -> Result<Tuning, String> {
     let key = policy.to_str().unwrap_or_default();
+    if let Some(tuning) = extant_policies::tuning(key) {
+        return Ok(tuning);
+    }
     if let Some(step) = ladder::step(Order::ListHead, key).map_err(|error| error.to_string())? {
         return Ok(step.tuning);
     }
     let of = |error: &dyn std::fmt::Display| format!("{}: {error}", policy.display());
-    let source = std::fs::read_to_string(policy)
-        .map_err(|error| format!("{}; policies by name: {}", of(&error), ladder::KEYS.join(", ")))?;
+    let source = std::fs::read_to_string(policy).map_err(|error| {
+        let names: Vec<_> = extant_policies::ALL.iter().map(|(name, _)| *name).chain(ladder::KEYS).collect();
+        format!("{}; policies by name: {}", of(&error), names.join(", "))
+    })?;
     if source.parse::<toml::Table>().is_ok_and(|table| table.contains_key(LINUX_MODEL)) {
         ladder::require(LINUX_MODEL).map_err(|error| of(&error))?;
     }

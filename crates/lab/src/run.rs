@@ -219,24 +219,56 @@ pub fn side_by_side<T: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// A mounted disk with a directory at its top for each CPU, or one that all have open.
+/// A mounted disk with its directories.
+pub struct Disk {
+    pub fs: Filesystem,
+    pub dirs: Dirs,
+}
+
+/// Each CPU's directory at the top, and each CPU's handle of the directory of all.
+pub struct Dirs {
+    pub own: Vec<Dir>,
+    shared: Vec<Dir>,
+}
+
+impl Dirs {
+    fn part(&self, thread: usize, steps_max: u64) -> Part<'_, Dir> {
+        let (dir, shared) = (&self.own[thread], &self.shared[thread]);
+        Part { dir, shared, threads: self.own.len(), thread, steps_max }
+    }
+}
+
+/// The disk of a run.
 ///
 /// # Errors
 /// The file system's.
-pub fn disk(setup: &Setup) -> Result<(Filesystem, Vec<Dir>), Box<dyn Error>> {
+pub fn disk(setup: &Setup) -> Result<Disk, Box<dyn Error>> {
     let device = Arc::new(MemoryDevice::new(setup.disk_bytes));
     Mkfs::new().uuid([1; 16]).hash_seed([2; 16]).format(&*device)?;
     let cache_bytes = (64 << 20).max(setup.cpus as u64 * CPU_CACHE_BYTES);
     // What commits in the background would need a CPU of its own; a full log makes whoever fills it commit.
     let fs =
         Mount::new().background(false).cache_bytes(cache_bytes).tuning(setup.tuning).open_device(device)?;
-    let mut dirs = Vec::new();
-    for number in 0..setup.cpus {
-        let path = format!("/cpu-{}", if setup.one_directory { 0 } else { number });
-        fs.create_dir_all(&path)?;
-        dirs.push(fs.dir(&path)?);
-    }
-    Ok((fs, dirs))
+    Ok(directories(fs, setup)?)
+}
+
+/// Makes the directories of a run's CPUs on a disk.
+///
+/// # Errors
+/// The file system's.
+pub fn directories(fs: Filesystem, setup: &Setup) -> Result<Disk, extant::Error> {
+    let dir = |path: &str| {
+        fs.create_dir_all(path)?;
+        fs.dir(path)
+    };
+    let own = |number: usize| dir(&format!("/cpu-{}", if setup.one_directory { 0 } else { number }));
+    let own: Vec<_> = (0..setup.cpus).map(own).collect::<Result<_, _>>()?;
+    let shared = if setup.load.is_shared() {
+        (0..setup.cpus).map(|_| dir("/shared")).collect::<Result<_, _>>()?
+    } else {
+        own.clone()
+    };
+    Ok(Disk { fs, dirs: Dirs { own, shared } })
 }
 
 /// Runs what is to be run.
@@ -244,13 +276,19 @@ pub fn disk(setup: &Setup) -> Result<(Filesystem, Vec<Dir>), Box<dyn Error>> {
 /// # Errors
 /// The file system's.
 pub fn run(setup: Setup, model: &Rc<Model>) -> Result<Run, Box<dyn Error>> {
+    run_on(alone(model, move || disk(&setup))?, setup, model)
+}
+
+/// Runs it on a disk that is there already, and unmounts that.
+///
+/// # Errors
+/// The file system's.
+pub fn run_on(disk: Disk, setup: Setup, model: &Rc<Model>) -> Result<Run, Box<dyn Error>> {
     let Setup { load, cpus, time, steps_max, seed, .. } = setup;
-    let (fs, dirs) = alone(model, move || disk(&setup))?;
-    let dirs: Rc<[Dir]> = dirs.into();
+    let Disk { fs, dirs } = disk;
+    let dirs = Rc::new(dirs);
     let prepared = Rc::clone(&dirs);
-    on_each(model, cpus, move |thread| {
-        Ok(load.prepare(&Part { dir: &prepared[thread], thread, steps_max })?)
-    })?;
+    on_each(model, cpus, move |thread| Ok(load.prepare(&prepared.part(thread, steps_max))?))?;
     let (costs, journal) = (Rc::clone(model), <[Padded<AtomicU64>; 2]>::default());
     let (done, report) = on_each(model, cpus, move |thread| {
         let begin = Monotonic::now();
@@ -268,7 +306,7 @@ pub fn run(setup: Setup, model: &Rc<Model>) -> Result<Run, Box<dyn Error>> {
             let delay = Random::new(mix(seed) ^ thread as u64).below(time.as_nanos() as u64 / 2 + 1);
             work(Duration::from_nanos(delay));
         }
-        load.run(&Part { dir: &dirs[thread], thread, steps_max }, &mut cpu)?;
+        load.run(&dirs.part(thread, steps_max), &mut cpu)?;
         cpu.done()
     })?;
     alone(model, move || Ok(fs.unmount()?))?;

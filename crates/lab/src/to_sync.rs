@@ -44,7 +44,13 @@ impl Setup {
     }
 
     fn part<'a>(&self, dirs: &'a [Dir], thread: usize) -> Part<'a, Dir> {
-        Part { dir: &dirs[thread], thread, steps_max: self.job.steps }
+        Part {
+            dir: &dirs[thread],
+            shared: &dirs[thread],
+            threads: self.threads,
+            thread,
+            steps_max: self.job.steps,
+        }
     }
 }
 

@@ -132,3 +132,26 @@ fn the_picture_has_what_was_published_simulated_and_measured() {
     let error = lab(&["scaling", "--cpus", "1", "--measured", only.path()]).expect_err("nothing of ext4");
     assert!(error.contains("not measured of ext4"), "{error}");
 }
+
+#[test]
+fn a_point_is_predicted_from_one_thread_of_its_load() {
+    let rows =
+        [row("mwcl", "extant", 1, 500_000), row("mwcl", "extant", 4, 1_000_000), row("mwcl", "ext4", 4, 1)];
+    let measured = File::new("points.json", &format!("[{}]", rows.join(",")));
+    let predict = ["predict", "--machine", "kunpeng920", "--measured", measured.path()];
+    let text = lab(&predict).expect("a table");
+    let points: Vec<_> = text.lines().filter(|line| line.starts_with("| mwcl")).collect();
+    assert_eq!(points.len(), 2, "{text}");
+    assert!(
+        points[1].starts_with("| mwcl | 4 | 1000.0 | 2.00 | 3."),
+        "directories of one's own scale: {text}"
+    );
+    let document = lab(&[&predict[..], &["--json"]].concat()).expect("JSON");
+    let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
+    let of = |what: &str| document[1][what].as_f64().expect("a figure");
+    assert!((of("error") - (of("predicted_gain") / 2.0 - 1.0)).abs() < 1e-9, "{document}");
+    let measured = File::new("no-one.json", &format!("[{}]", rows[1]));
+    let predict = ["predict", "--machine", "kunpeng920", "--measured", measured.path()];
+    let error = lab(&predict).expect_err("nothing of one thread");
+    assert!(error.contains("with one thread was not measured"), "{error}");
+}

@@ -39,6 +39,19 @@ fn the_example_stands_beside_the_others_with_the_same_figures_each_time() {
 }
 
 #[test]
+fn policies_in_code_place_blocks_otherwise_and_give_the_same_figures_each_time() {
+    for name in ["worst-fit", "round-robin"] {
+        let text = policy(&[name, "--disk-gb", "8", "--json"]).expect("figures");
+        assert_eq!(policy(&[name, "--disk-gb", "8", "--json"]).as_ref(), Ok(&text));
+        let document: Value = serde_json::from_str(&text).expect("JSON");
+        let of = |policy: usize, figure: &str| document[policy][figure].as_f64().expect("a figure");
+        assert_eq!(document[0]["policy"], name);
+        assert_ne!(of(0, "free_run_bytes_aged"), of(1, "free_run_bytes_aged"), "{text}");
+        assert!((0..5).all(|policy| of(policy, "appends_per_second") > 0.0), "{text}");
+    }
+}
+
+#[test]
 fn the_picture_shows_each_policy_and_figure() {
     let picture = std::env::temp_dir().join(format!("extant-lab-policy-{}.svg", std::process::id()));
     let text =
@@ -47,12 +60,12 @@ fn the_picture_shows_each_policy_and_figure() {
     std::fs::remove_file(&picture).expect("the picture");
     for row in text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| policy")) {
         let cells: Vec<_> = row.split('|').map(str::trim).collect();
-        // The policy, groups looked at, extents of a large file, and free extents before and after.
-        for cell in [1, 4, 5, 7, 8] {
+        // The policy, groups looked at, extents of a large file, free extents before and after, and appends.
+        for cell in [1, 4, 5, 7, 8, 9] {
             assert!(svg.contains(&format!(">{}</text>", cells[cell])), "{}: {svg}", cells[cell]);
         }
     }
-    assert_eq!(svg.matches("<rect x=").count(), 5 * 4, "{svg}");
+    assert_eq!(svg.matches("<rect x=").count(), 5 * 5, "{svg}");
 }
 
 #[test]

@@ -153,3 +153,16 @@ fn lines_that_all_handles_write_keep_a_load_from_scaling() {
     std::fs::remove_file(&file).expect("the file");
     assert!(apart > 0.95 && together < 0.5, "{apart} {together}");
 }
+
+#[test]
+fn loads_of_suites_on_directories_of_their_own_scale_and_those_in_one_do_not() {
+    let rate = |load: &str| {
+        let document = lab(&["run", load, "--cpus", "1,8", "--microseconds", "500", "--json"]);
+        let document: Value = serde_json::from_str(&document).expect("JSON");
+        let rate = |run: usize| document["runs"][run]["per_second"].as_f64().expect("a rate");
+        rate(1) / rate(0)
+    };
+    let (own, shared) = (["mwcl", "mwrl", "drbl", "dwol", "mrpl"], ["mwcm", "mwrm"]);
+    own.iter().for_each(|load| assert!(rate(load) > 0.85, "{load}: {}", rate(load)));
+    shared.iter().for_each(|load| assert!(rate(load) < 0.5, "{load}: {}", rate(load)));
+}

@@ -11,6 +11,7 @@ pub mod ladder;
 pub mod layout;
 mod random;
 mod rounds;
+mod script;
 
 use clap::ValueEnum;
 
@@ -79,6 +80,50 @@ pub enum Load {
     AppendFsync,
     /// Writes 4 KiB at random places of a file of 16 MiB, each with an fdatasync.
     OverwriteFdatasync,
+    /// FxMark: reads the same block of a file of one's own.
+    Drbl,
+    /// FxMark: reads a block of one's own of a file that all have.
+    Drbm,
+    /// FxMark: reads the same block of a file that all have.
+    Drbh,
+    /// FxMark: overwrites a block of a file of one's own.
+    Dwol,
+    /// FxMark: overwrites a block of one's own of a file that all have.
+    Dwom,
+    /// FxMark: appends blocks to a file of one's own.
+    Dwal,
+    /// FxMark: cuts blocks off a file of one's own.
+    Dwtl,
+    /// FxMark: overwrites a block of a file of one's own, each with an fsync.
+    Dwsl,
+    /// FxMark: stats a file of one's own five directories deep.
+    Mrpl,
+    /// FxMark: stats any file in a directory that all have.
+    Mrpm,
+    /// FxMark: stats the same file in a directory that all have.
+    Mrph,
+    /// FxMark: lists a directory of one's own with 1000 files.
+    Mrdl,
+    /// FxMark: lists a directory that all have, with 1000 files of each.
+    Mrdm,
+    /// FxMark: creates files in a directory of one's own.
+    Mwcl,
+    /// FxMark: creates files in a directory that all have.
+    Mwcm,
+    /// FxMark: unlinks files in a directory of one's own.
+    Mwul,
+    /// FxMark: unlinks files in a directory that all have.
+    Mwum,
+    /// FxMark: renames a file in a directory of one's own.
+    Mwrl,
+    /// FxMark: renames files from a directory of one's own into one that all have.
+    Mwrm,
+    /// mdtest's three phases in a directory that all have.
+    MdtestShared,
+    /// filebench's varmail: a mail server, in a directory that all have.
+    Varmail,
+    /// The operations of dbench: a file server, in a directory of one's own.
+    Dbench,
 }
 
 /// What a thread has just done.
@@ -100,6 +145,12 @@ pub enum Step {
     Read,
     /// A file was made durable.
     Sync,
+    /// A file was opened by its name.
+    Open,
+    /// A name was replaced by another.
+    Rename,
+    /// All names of a directory were read.
+    List,
 }
 
 /// Who runs a load.
@@ -110,11 +161,26 @@ pub trait Runner {
     fn goes_on(&mut self) -> bool;
 }
 
+/// What is done before and after does not count.
+struct Silent;
+
+impl Runner for Silent {
+    fn did(&mut self, _: Step) {}
+
+    fn goes_on(&mut self) -> bool {
+        false
+    }
+}
+
 /// One thread's part in a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a, D> {
     /// Where it works, alone or with others.
     pub dir: &'a D,
+    /// A directory that all threads have, for a load that [is shared](Load::is_shared).
+    pub shared: &'a D,
+    /// How many threads there are.
+    pub threads: usize,
     /// By which its files are told from those of others.
     pub thread: usize,
     /// What counts is done so often at most by loads that come to an end.
@@ -125,6 +191,9 @@ impl Load {
     /// In words.
     #[must_use]
     pub fn title(self) -> &'static str {
+        if let Some(script) = script::of(self) {
+            return script.title;
+        }
         match self {
             Self::CreateUnlink => "create + unlink of empty files",
             Self::Create => "create of empty files",
@@ -143,36 +212,54 @@ impl Load {
             Self::ReadInOrder => "read 4 KiB in order over 16 MiB",
             Self::AppendFsync => "append 4 KiB, fsync",
             Self::OverwriteFdatasync => "write 4 KiB at random over 16 MiB, fdatasync",
+            _ => "",
         }
     }
 
-    /// The step that its figures count; of [`Load::CreateUnlink`] also the unlinks.
+    /// Whether it is of a published suite, as FxMark, and not one of this crate's own.
+    #[must_use]
+    pub fn is_of_suite(self) -> bool {
+        script::of(self).is_some()
+    }
+
+    /// Whether threads work on files or in a directory that all have.
+    #[must_use]
+    pub fn is_shared(self) -> bool {
+        script::of(self).is_some_and(script::Script::is_shared)
+    }
+
+    /// The step that its figures count; of [`Load::CreateUnlink`] also the unlinks, of suites' mixes all.
     #[must_use]
     pub fn counts(self, step: Step) -> bool {
+        if let Some(script) = script::of(self) {
+            return script.counts.contains(&step);
+        }
         match self {
             Self::CreateUnlink => matches!(step, Step::Create | Step::Unlink),
             Self::Create => step == Step::Create,
             Self::Stat => step == Step::Stat,
             Self::Unlink => step == Step::Unlink,
             Self::Fallocate2 | Self::Append => step == Step::Append,
-            Self::Overwrite | Self::OverwriteLarge | Self::OverwriteFsync | Self::SmallFiles => {
-                step == Step::Write
-            }
-            Self::SparseWrites | Self::RandomFill | Self::RandomFillBySequences => step == Step::Write,
             Self::ReadRandom | Self::ReadInOrder => step == Step::Read,
             Self::AppendFsync | Self::OverwriteFdatasync => step == Step::Sync,
+            _ => step == Step::Write,
         }
     }
 
     /// Whether it has nothing left to do after [`Part::steps_max`] steps; else it can go on without end.
     #[must_use]
     pub fn ends(self) -> bool {
-        match self {
-            Self::CreateUnlink | Self::Stat | Self::Fallocate2 | Self::Append | Self::Overwrite => false,
-            Self::OverwriteLarge | Self::OverwriteFsync | Self::OverwriteFdatasync => false,
-            Self::ReadRandom | Self::ReadInOrder | Self::AppendFsync => false,
-            Self::Create | Self::Unlink | Self::SmallFiles => true,
-            Self::SparseWrites | Self::RandomFill | Self::RandomFillBySequences => true,
+        if let Some(script) = script::of(self) {
+            return script.ends();
         }
+        matches!(
+            self,
+            Self::Create
+                | Self::Unlink
+                | Self::SmallFiles
+                | Self::SparseWrites
+                | Self::RandomFill
+                | Self::RandomFillBySequences
+        )
     }
 }

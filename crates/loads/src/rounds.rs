@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::{
     APPEND_BYTES, APPENDED_BYTES_MAX, BATCH, BLOCK_BYTES, BURST_BYTES, Directory, FILE_BYTES, Load,
     OVERWRITTEN_BYTES, OVERWRITTEN_LARGE_BYTES, Part, ROUND, Random, Runner, SEQUENTIAL, SMALL_BYTES,
-    SPARSE_STEP_BYTES, Step,
+    SPARSE_STEP_BYTES, Silent, Step, script,
 };
 
 /// Writes of [`Load::OverwriteFsync`] before each fsync.
@@ -18,6 +18,9 @@ impl Load {
     /// # Errors
     /// The file system's.
     pub fn prepare<D: Directory>(self, part: &Part<'_, D>) -> Result<(), D::Error> {
+        if let Some(script) = script::of(self) {
+            return script.prepare(part);
+        }
         match self {
             Self::CreateUnlink | Self::Create | Self::SmallFiles => Ok(()),
             Self::Stat | Self::Unlink => part.create_all(&part.names(part.made(self)), &mut Silent),
@@ -35,6 +38,9 @@ impl Load {
     /// # Errors
     /// The file system's.
     pub fn run<D: Directory>(self, part: &Part<'_, D>, runner: &mut dyn Runner) -> Result<(), D::Error> {
+        if let Some(script) = script::of(self) {
+            return script.run(part, runner);
+        }
         match self {
             Self::CreateUnlink => {
                 let names = part.names(part.made(self));
@@ -74,7 +80,7 @@ impl Load {
             Self::ReadRandom => part.read(true, runner),
             Self::ReadInOrder => part.read(false, runner),
             Self::AppendFsync => part.append_fsync(runner),
-            Self::OverwriteFdatasync => part.overwrite_fdatasync(runner),
+            _ => part.overwrite_fdatasync(runner),
         }
     }
 
@@ -83,6 +89,9 @@ impl Load {
     /// # Errors
     /// The file system's.
     pub fn clean<D: Directory>(self, part: &Part<'_, D>, steps: u64) -> Result<(), D::Error> {
+        if let Some(script) = script::of(self) {
+            return script.clean(part);
+        }
         match self {
             Self::CreateUnlink => Ok(()),
             Self::Create | Self::SmallFiles => part.unlink_all(&part.names(0..steps), &mut Silent),
@@ -90,17 +99,6 @@ impl Load {
             Self::Unlink => part.unlink_all(&part.names(steps..part.steps_max), &mut Silent),
             _ => part.dir.unlink(&part.file()),
         }
-    }
-}
-
-/// What is done before and after does not count.
-struct Silent;
-
-impl Runner for Silent {
-    fn did(&mut self, _: Step) {}
-
-    fn goes_on(&mut self) -> bool {
-        false
     }
 }
 
@@ -172,7 +170,7 @@ impl<D: Directory> Part<'_, D> {
                 end += APPEND_BYTES;
             }
             if end == bytes_max {
-                D::truncate(&file)?;
+                D::truncate(&file, 0)?;
                 runner.did(Step::Truncate);
                 end = 0;
             }
@@ -229,7 +227,7 @@ impl<D: Directory> Part<'_, D> {
             runner.did(Step::Sync);
             end += BLOCK_BYTES;
             if end == APPENDED_BYTES_MAX {
-                D::truncate(&file)?;
+                D::truncate(&file, 0)?;
                 runner.did(Step::Truncate);
                 end = 0;
             }

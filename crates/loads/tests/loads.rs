@@ -19,8 +19,15 @@ struct Content {
 
 type Contents = std::rc::Rc<RefCell<Content>>;
 
-#[derive(Default)]
-struct Model(RefCell<BTreeMap<String, Contents>>);
+/// A directory: its path with a slash behind, and the files of all by their paths.
+#[derive(Clone, Default)]
+struct Model(String, std::rc::Rc<RefCell<BTreeMap<String, Contents>>>);
+
+impl Model {
+    fn path(&self, name: &str) -> String {
+        self.0.clone() + name
+    }
+}
 
 impl Directory for Model {
     type File = Contents;
@@ -28,12 +35,12 @@ impl Directory for Model {
 
     fn create(&self, name: &str) -> Result<Contents, &'static str> {
         let file = Contents::default();
-        let taken = self.0.borrow_mut().insert(name.to_owned(), file.clone());
+        let taken = self.1.borrow_mut().insert(self.path(name), file.clone());
         if taken.is_some() { Err("the name is taken") } else { Ok(file) }
     }
 
     fn open(&self, name: &str) -> Result<Contents, &'static str> {
-        self.0.borrow().get(name).cloned().ok_or("no such file")
+        self.1.borrow().get(&self.path(name)).cloned().ok_or("no such file")
     }
 
     fn stat(&self, name: &str) -> Result<(), &'static str> {
@@ -41,7 +48,7 @@ impl Directory for Model {
     }
 
     fn unlink(&self, name: &str) -> Result<(), &'static str> {
-        self.0.borrow_mut().remove(name).map(drop).ok_or("no such name")
+        self.1.borrow_mut().remove(&self.path(name)).map(drop).ok_or("no such name")
     }
 
     fn allocate(file: &Contents, at: u64, bytes: u64) -> Result<(), &'static str> {
@@ -54,8 +61,10 @@ impl Directory for Model {
         Ok(())
     }
 
-    fn write(file: &Contents, at: u64, _: &[u8]) -> Result<(), &'static str> {
-        file.borrow_mut().written.push(at);
+    fn write(file: &Contents, at: u64, bytes: &[u8]) -> Result<(), &'static str> {
+        let mut file = file.borrow_mut();
+        file.written.push(at);
+        file.end = file.end.max(at + bytes.len() as u64);
         Ok(())
     }
 
@@ -63,8 +72,40 @@ impl Directory for Model {
         Ok(())
     }
 
-    fn truncate(file: &Contents) -> Result<(), &'static str> {
-        file.borrow_mut().end = 0;
+    fn stat_path(&self, path: &str) -> Result<(), &'static str> {
+        self.stat(path)
+    }
+
+    fn subdirectory(&self, name: &str) -> Result<Self, &'static str> {
+        Ok(Self(self.path(name) + "/", self.1.clone()))
+    }
+
+    fn remove_dir(&self, name: &str) -> Result<(), &'static str> {
+        let inside = self.path(name) + "/";
+        let is_empty = !self.1.borrow().keys().any(|path| path.starts_with(&inside));
+        if is_empty { Ok(()) } else { Err("not empty") }
+    }
+
+    fn rename(&self, name: &str, to: &Self, new: &str) -> Result<(), &'static str> {
+        let file = self.open(name)?;
+        self.unlink(name)?;
+        self.1.borrow_mut().insert(to.path(new), file);
+        Ok(())
+    }
+
+    fn list(&self, visit: &mut dyn FnMut(&str)) -> Result<(), &'static str> {
+        let paths: Vec<String> = self.1.borrow().keys().cloned().collect();
+        let names = paths.iter().filter_map(|path| path.strip_prefix(&self.0));
+        names.filter(|name| !name.contains('/')).for_each(visit);
+        Ok(())
+    }
+
+    fn bytes(file: &Contents) -> Result<u64, &'static str> {
+        Ok(file.borrow().end)
+    }
+
+    fn truncate(file: &Contents, bytes: u64) -> Result<(), &'static str> {
+        file.borrow_mut().end = bytes;
         Ok(())
     }
 
@@ -97,18 +138,18 @@ impl Runner for Rounds {
 /// Runs a load of two threads in one directory for some rounds; what the first thread's file came to, and its steps.
 fn run(load: Load, rounds: u32, steps_max: u64) -> (Content, u64) {
     let dir = Model::default();
-    let parts = [0, 1].map(|thread| Part { dir: &dir, thread, steps_max });
-    let mut shown = (Content::default(), 0);
+    let shared = dir.subdirectory("shared").expect("a directory");
+    let parts = [0, 1].map(|thread| Part { dir: &dir, shared: &shared, threads: 2, thread, steps_max });
     parts.iter().for_each(|part| load.prepare(part).expect("prepared"));
-    for part in parts.iter().rev() {
+    let counted = parts.each_ref().map(|part| {
         let mut runner = Rounds { load, left: rounds + 1, counted: 0 };
         load.run(part, &mut runner).expect("done");
-        let file = dir.0.borrow().get("file-0").map(|file| file.borrow().clone());
-        shown = (file.unwrap_or_default(), runner.counted);
-        load.clean(part, runner.counted).expect("cleaned");
-    }
-    assert!(dir.0.borrow().is_empty(), "{load:?} leaves files");
-    shown
+        runner.counted
+    });
+    let file = dir.1.borrow().get("file-0").map(|file| file.borrow().clone());
+    parts.iter().zip(counted).for_each(|(part, counted)| load.clean(part, counted).expect("cleaned"));
+    assert!(dir.1.borrow().is_empty(), "{load:?} leaves files");
+    (file.unwrap_or_default(), counted[0])
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::load::Measured;
 use crate::report::Series;
 
 /// What ratios are of.
-const OWN: Target = Target::Library(Policy::NearestFit);
+const OWN: Target = Target::Library(Policy::DEFAULT);
 /// Less per operation is not printed.
 const COUNT_MIN: f64 = 0.001;
 
@@ -52,7 +52,7 @@ impl Row {
 
 /// The object that stands for a row.
 #[derive(Serialize)]
-struct Object {
+pub struct Object {
     load: String,
     target: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,6 +74,11 @@ struct Object {
 
 /// An array of objects, one for each row.
 pub fn json(rows: &[Row]) -> Result<String> {
+    Ok(serde_json::to_string_pretty(&objects(rows))?)
+}
+
+/// An object for each row.
+pub fn objects(rows: &[Row]) -> Vec<Object> {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let kernel = release.split('.').take(2).collect::<Vec<_>>().join(".");
     let object = |row: &Row| Object {
@@ -90,7 +95,7 @@ pub fn json(rows: &[Row]) -> Result<String> {
         cpu_us: Some(row.cpu_seconds.median() * 1e6).filter(|cpu| cpu.is_finite()),
         counts: row.per_operation().collect(),
     };
-    Ok(serde_json::to_string_pretty(&rows.iter().map(object).collect::<Vec<_>>())?)
+    rows.iter().map(object).collect()
 }
 
 /// A table of all rows: throughput, what the library does of it, what threads bring, CPU; then what is derived from several

@@ -1,28 +1,30 @@
 //! Policies on an aged disk: what searches find there, and how files and free space lie afterwards.
 //!
 //! Each policy ages a disk of its own by the same files, which come and go until the disk is as full as wished and its bytes
-//! have come once more; then large files grow beside each other, and small ones are written. All of it runs on one virtual CPU,
-//! so that a policy gives the same figures each time.
+//! have come once more; then large files grow beside each other, and small ones are written, all of it on one virtual CPU. At last many
+//! CPUs append at once, each in a directory of its own. A policy gives the same figures each time.
 //!
-//! Leaves out: what many CPUs at once make of it (`run --policy`). Source: Geriatrix (ATC 2018), for ageing by a distribution of
+//! Leaves out: other loads of many CPUs (`run --policy`). Source: Geriatrix (ATC 2018), for ageing by a distribution of
 //! sizes to a fullness.
 
 use std::error::Error;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use extant::mkfs::Mkfs;
 use extant::{Dir, File, Filesystem, MballocStatistics, Mount, Tuning};
 use extant_block::MemoryDevice;
-use extant_loads::Directory;
 use extant_loads::ageing::{self, Sizes};
 use extant_loads::ladder::{self, Order};
 use extant_loads::layout::{self, Free};
+use extant_loads::{Directory, Load};
 use serde::Serialize;
 
 use crate::machine::Model;
-use crate::run;
+use crate::run::{self, Setup};
 
 /// Files that age the disk: the size in the middle and the largest.
 const MIDDLE_BYTES: u64 = 2 << 20;
@@ -36,7 +38,10 @@ const SMALL_FILES: usize = 4096;
 const SMALL: [u8; 16 << 10] = [7; 16 << 10];
 /// Of the journal, and of the cache.
 const JOURNAL_MIB: u32 = 64;
-const CACHE_BYTES: u64 = 256 << 20;
+const CACHE_BYTES: u64 = 512 << 20;
+/// CPUs that append at once, and how long: slow policies need about 30 us for an append.
+pub const CPUS: usize = 64;
+const TIME: Duration = Duration::from_millis(1);
 
 /// The disk.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +50,8 @@ pub struct Disk {
     /// How full files make it before what is measured, in percent.
     pub age: u64,
     pub seed: u64,
+    /// KiB of a block.
+    pub block_kib: u64,
 }
 
 /// What a policy makes of the disk.
@@ -61,6 +68,8 @@ pub struct Figures {
     /// Bytes of a run of free blocks on average, once aged and at the end.
     pub free_run_bytes_aged: f64,
     pub free_run_bytes: f64,
+    /// Appends of 8 KiB by fallocate, per second of each of [`CPUS`] CPUs.
+    pub appends_per_second: f64,
 }
 
 /// A policy beside the default and the kernel's.
@@ -81,13 +90,23 @@ pub fn compare(policy: &Path, disk: Disk) -> Result<Vec<Figures>, Box<dyn Error>
     }
     Ok(run::side_by_side(all.len(), |index| {
         let (policy, tuning) = all[index].clone();
-        run::alone(&Model::load(Path::new("kunpeng920"))?, move || figures(policy, tuning, disk))
+        let model = Rc::new(Model::load(Path::new("kunpeng920"))?);
+        let appends = Setup::new(Load::Fallocate2, CPUS, tuning, TIME);
+        let (figures, disk) = run::alone(&model, move || {
+            let (figures, fs) = figures(policy, tuning, disk)?;
+            Ok((figures, run::directories(fs, &appends)?))
+        })?;
+        let appends_per_second = run::run_on(disk, appends, &model)?.per_second;
+        Ok(Figures { appends_per_second, ..figures })
     })?)
 }
 
-fn figures(policy: String, tuning: Tuning, disk: Disk) -> Result<Figures, Box<dyn Error>> {
+/// All but the appends, and the disk.
+fn figures(policy: String, tuning: Tuning, disk: Disk) -> Result<(Figures, Filesystem), Box<dyn Error>> {
     let device = Arc::new(MemoryDevice::new(disk.gb * 1_000_000_000 / (1 << 20) * (1 << 20)));
-    Mkfs::new().uuid([1; 16]).hash_seed([2; 16]).journal_megabytes(JOURNAL_MIB).format(&*device)?;
+    let block_bytes = disk.block_kib.checked_mul(1 << 10).and_then(|bytes| u32::try_from(bytes).ok());
+    let mkfs = Mkfs::new().block_size(block_bytes.ok_or("--block-kib: too many")?);
+    mkfs.uuid([1; 16]).hash_seed([2; 16]).journal_megabytes(JOURNAL_MIB).format(&*device)?;
     let mount = Mount::new().background(false).cache_bytes(CACHE_BYTES).tuning(tuning);
     let fs = mount.open_device(device)?;
     ageing::age(&fs, disk.seed, disk.age, Sizes { middle_bytes: MIDDLE_BYTES, most_bytes: MOST_BYTES })?;
@@ -108,9 +127,9 @@ fn figures(policy: String, tuning: Tuning, disk: Disk) -> Result<Figures, Box<dy
         extents_per_small_file: small,
         free_run_bytes_aged,
         free_run_bytes: free_run_bytes(&fs)?,
+        appends_per_second: 0.0,
     };
-    fs.unmount()?;
-    Ok(figures)
+    Ok((figures, fs))
 }
 
 fn dir(fs: &Filesystem, path: &str) -> Result<Dir, extant::Error> {
@@ -159,22 +178,22 @@ pub fn json(all: &[Figures]) -> serde_json::Result<String> {
 
 /// As a table.
 pub fn table(disk: Disk, all: &[Figures]) -> String {
-    let Disk { gb, age, seed } = disk;
+    let Disk { gb, age, seed, block_kib } = disk;
     let mut text = format!(
-        "{LARGE_FILES} files that grow by {} KiB to {} MiB in turns, and {SMALL_FILES} of {} KiB, on a disk of {gb} GB aged to \
-         {age} %, seed {seed}\n\n",
+        "{LARGE_FILES} files that grow by {} KiB to {} MiB in turns, and {SMALL_FILES} of {} KiB, on a disk of {gb} GB with \
+         blocks of {block_kib} KiB aged to {age} %, seed {seed}\n\n",
         APPEND_BYTES >> 10,
         LARGE_BYTES >> 20,
         SMALL.len() >> 10
     );
     text.push_str(
         "| policy | searches | blocks found by each | groups looked at | extents of a large file | of a small one | \
-         free extent once aged, KiB | at the end |\n|---|--:|--:|--:|--:|--:|--:|--:|\n",
+         free extent once aged, KiB | at the end | appends/s of each of 64 CPUs |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
     for one in all {
         let _ = writeln!(
             text,
-            "| {} | {} | {:.1} | {:.2} | {:.1} | {:.2} | {:.0} | {:.0} |",
+            "| {} | {} | {:.1} | {:.2} | {:.1} | {:.2} | {:.0} | {:.0} | {:.0} |",
             one.policy,
             one.searches,
             one.blocks_per_search,
@@ -182,7 +201,8 @@ pub fn table(disk: Disk, all: &[Figures]) -> String {
             one.extents_per_large_file,
             one.extents_per_small_file,
             one.free_run_bytes_aged / 1024.0,
-            one.free_run_bytes / 1024.0
+            one.free_run_bytes / 1024.0,
+            one.appends_per_second
         );
     }
     text

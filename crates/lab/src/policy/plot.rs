@@ -15,7 +15,8 @@ const COLOURS: [&str; 2] = ["#286ec8", "#9a9a9a"];
 /// What a panel shows of a policy, with its title and the digits behind the point.
 type Panel = (&'static str, fn(&Figures) -> f64, usize);
 
-const PANELS: [Panel; 4] = [
+const PANELS: [Panel; 5] = [
+    ("appends/s of each of 64 CPUs on the aged disk, simulated", |one| one.appends_per_second, 0),
     ("groups looked at by a search", |one| one.groups_per_search, 2),
     ("extents of a large file", |one| one.extents_per_large_file, 1),
     ("mean free extent of the aged disk, KiB", |one| one.free_run_bytes_aged / 1024.0, 0),
@@ -34,7 +35,10 @@ pub fn svg(disk: Disk, all: &[Figures]) -> String {
         let words = words.replace('&', "&amp;").replace('<', "&lt;");
         format!("<text x=\"{x}\" y=\"{y}\" {style}>{words}</text>\n")
     };
-    let title = format!("A disk of {} GB aged to {} %, seed {}", disk.gb, disk.age, disk.seed);
+    let title = format!(
+        "A disk of {} GB with blocks of {} KiB aged to {} %, seed {}",
+        disk.gb, disk.block_kib, disk.age, disk.seed
+    );
     svg.push_str(&text(MARGIN, MARGIN + 14, "font-size=\"16\"", &title));
     for (index, (title, figure, digits)) in PANELS.iter().enumerate() {
         let top = MARGIN + ROW + panel_height * index;
