@@ -6,7 +6,7 @@
 //!
 //! Locks: `PIPE`, held for no I/O. Test: `tests/pipe.rs`.
 
-use extant_rt::{Arc, Condvar, LockClass, Mutex, spawn};
+use extant_rt::{Arc, Condvar, HAS_THREADS, LockClass, Mutex, spawn};
 
 use crate::entry::Entry;
 use crate::error::{Error, Result};
@@ -47,7 +47,7 @@ struct Queue {
     emptied: Condvar,
 }
 
-/// Pours `source` into `sink`, reading on another thread while `sink` works on the caller's.
+/// Pours `source` into `sink`, reading on another thread, where the host has threads, while `sink` works on the caller's.
 ///
 /// # Errors
 /// The source's or the sink's, whichever failed first; [`Error::Stream`] if the host gives no thread.
@@ -56,6 +56,9 @@ pub fn pour_concurrently(
     sink: &mut dyn Sink,
     extent: Extent,
 ) -> Result<()> {
+    if !HAS_THREADS {
+        return source.pour(sink, extent);
+    }
     let queue = Arc::new(Queue {
         state: Mutex::new(LockClass::PIPE, State::default()),
         filled: Condvar::new(),

@@ -2,8 +2,8 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
 
+use extant_block::FileExt;
 use extant_rt::Arc;
 
 /// A range of a file as a reader of its own.

@@ -76,7 +76,7 @@ fn comparable(collect: &Collect) -> BTreeMap<String, Entry> {
 
 #[test]
 fn a_tree_comes_out_as_it_went_in() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     make_tree(&dir.path().join("tree"));
     let (device, fs) = new_disk(64 << 20);
     let mut import = Import::new(&fs, "/", Manner::Unpack, None).unwrap();
@@ -101,7 +101,7 @@ fn a_tree_comes_out_as_it_went_in() {
 
 #[test]
 fn census_is_an_upper_bound_and_a_close_one() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let tree = dir.path().join("tree");
     make_tree(&tree);
     std::fs::create_dir(tree.join("many")).unwrap();
@@ -297,7 +297,7 @@ fn a_full_disk_is_an_error_and_stays_consistent() {
 /// Either outcome is right; neither a panic nor a walk without end.
 #[test]
 fn a_damaged_disk_gives_an_error_or_a_tree() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     make_tree(&dir.path().join("tree"));
     let device = MemoryDevice::new(32 << 20);
     // Without checksums, which would stop most damage at the gate.

@@ -6,6 +6,7 @@
 //! its headers and records changed, with the headers' checksums right.
 //!
 //! `EXTANT_FUZZ_TREES=N` tries so many of each, `EXTANT_FUZZ_FROM=N` begins with another.
+#![cfg(target_os = "linux")]
 
 #[path = "common/build.rs"]
 mod build;

@@ -1,4 +1,5 @@
 //! Trees of the host that others change while they are read, and trees deeper than a process may have descriptors.
+#![cfg(target_os = "linux")]
 
 #[path = "common/collect.rs"]
 mod collect;
@@ -53,7 +54,7 @@ fn swap_directory(dir: &Path) {
 
 #[test]
 fn a_link_put_in_place_of_a_directory_is_not_followed() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     make(dir.path());
     let mut sink = Meddle { collect: Collect::default(), at: "/d", change: || swap_directory(dir.path()) };
     let refused = Walk::new(dir.path().join("tree")).pour(&mut sink, Extent::Everything).unwrap_err();
@@ -63,7 +64,7 @@ fn a_link_put_in_place_of_a_directory_is_not_followed() {
 
 #[test]
 fn a_directory_that_is_read_stays_the_same_whatever_takes_its_name() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     make(dir.path());
     let mut sink = Meddle { collect: Collect::default(), at: "/d/a", change: || swap_directory(dir.path()) };
     Walk::new(dir.path().join("tree")).pour(&mut sink, Extent::Everything).unwrap();
@@ -72,7 +73,7 @@ fn a_directory_that_is_read_stays_the_same_whatever_takes_its_name() {
 
 #[test]
 fn what_took_the_place_of_a_listed_file_is_not_read() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for other in ["link", "file", "directory"] {
         let dir = dir.path().join(other);
         make(&dir);
@@ -99,7 +100,7 @@ fn what_took_the_place_of_a_listed_file_is_not_read() {
 #[test]
 fn a_tree_may_be_deeper_than_paths_and_descriptors_reach() {
     const LEVELS: usize = 3000;
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut extract = Extract::new(dir.path(), CopyOptions::archive()).unwrap();
     let attributes = Attributes { mode: 0o750, ..Attributes::default() };
     let mut path = TreePath::root();

@@ -54,7 +54,7 @@ fn without_atime(entries: &BTreeMap<String, Entry>) -> BTreeMap<String, Entry> {
 /// same but for this.
 #[test]
 fn everything_gnu_tar_writes_is_read() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     make_tree(&dir.path().join("tree"));
     let walked = Collect::all(Walk::new(dir.path().join("tree"))).unwrap();
     let rich = "--format=posix --xattrs --xattrs-include=* --acls --numeric-owner";
@@ -80,7 +80,7 @@ fn everything_gnu_tar_writes_is_read() {
 
 #[test]
 fn gnu_tar_reads_everything_that_is_written() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     make_tree(&dir.path().join("tree"));
     let walked = Collect::all(Walk::new(dir.path().join("tree"))).unwrap();
     let path = dir.path().join("ours.tar");
@@ -106,7 +106,7 @@ fn gnu_tar_reads_everything_that_is_written() {
 
 #[test]
 fn the_same_tree_gives_the_same_bytes() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     make_tree(&dir.path().join("tree"));
     let write = || {
         let mut bytes = Vec::new();
@@ -118,7 +118,7 @@ fn the_same_tree_gives_the_same_bytes() {
 
 #[test]
 fn sizes_and_holes_are_seen_without_reading_content() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     make_tree(&dir.path().join("tree"));
     shell(dir.path(), "tar --format=posix -S -C tree -cf a.tar .");
     let mut entries = Collect::default();
@@ -131,7 +131,7 @@ fn sizes_and_holes_are_seen_without_reading_content() {
 
 #[test]
 fn members_that_lead_out_are_refused() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     fs::write(dir.path().join("f"), "x").unwrap();
     shell(
         dir.path(),
@@ -143,7 +143,7 @@ fn members_that_lead_out_are_refused() {
 
 #[test]
 fn damage_is_reported_and_never_panics() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     make_tree(&dir.path().join("tree"));
     shell(dir.path(), "rm tree/dir/large; tar --format=posix --xattrs --acls -S -C tree -cf a.tar .");
     let whole = fs::read(dir.path().join("a.tar")).unwrap();

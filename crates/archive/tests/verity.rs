@@ -1,12 +1,11 @@
 //! Hash trees of dm-verity, beside those of `veritysetup`.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
 use extant_archive::{HashTree, Verity};
-use extant_block::{DeviceAccess, FileDevice};
+use extant_block::{DeviceAccess, FileDevice, FileExt};
 
 const UUID: [u8; 16] = *b"extant's dm-test";
 
@@ -36,7 +35,7 @@ fn write(path: &Path, blocks: u64, salt: &[u8]) -> std::io::Result<HashTree> {
 
 #[test]
 fn a_tree_is_the_one_that_veritysetup_makes() {
-    let dir = tempfile::tempdir().expect("directory");
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("directory");
     let path = dir.path().join("disk.img");
     let name = path.to_str().expect("text");
     for (blocks, salt) in [(1, &b""[..]), (2, b"x"), (128, b"salt"), (129, &[7; 32]), (16385, &[255; 256])] {
@@ -64,7 +63,7 @@ fn a_tree_is_the_one_that_veritysetup_makes() {
 
 #[test]
 fn what_is_not_in_whole_blocks_is_refused() {
-    let dir = tempfile::tempdir().expect("directory");
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("directory");
     let path = dir.path().join("disk.img");
     data(&path, 2);
     let device = FileDevice::open(&path, DeviceAccess::read_write()).expect("device");

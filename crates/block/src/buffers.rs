@@ -14,7 +14,8 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use extant_rt::{Arc, LockClass, Mutex, thread_slot};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::host::{give_memory_back, map_region, trim_heap, unmap_region};
 
 /// Bytes of a buffer out of a region.
 pub const BUFFER_BYTES: usize = 256 << 10;
@@ -171,7 +172,7 @@ impl Regions {
             return NonNull::new(std::ptr::with_exposed_provenance_mut(start));
         }
         if free.cold.is_empty() {
-            let region = map_region()?.as_ptr().expose_provenance();
+            let region = map_region(REGION_BYTES)?.as_ptr().expose_provenance();
             free.regions.push(region);
             free.cold.insert(region, ALL_FREE);
         }
@@ -194,7 +195,7 @@ impl Regions {
             return;
         }
         drop(free);
-        give_memory_back(start);
+        give_memory_back(start, BUFFER_BYTES);
         push(&mut self.0.lock().cold, start.as_ptr().addr());
     }
 }
@@ -203,7 +204,7 @@ impl Drop for Regions {
     fn drop(&mut self) {
         // Every buffer and every slab has an owner: nothing refers to them any more.
         for region in &self.0.lock().regions {
-            unmap(*region, REGION_BYTES);
+            unmap_region(*region, REGION_BYTES);
         }
     }
 }
@@ -222,50 +223,6 @@ fn pop(free: &mut BTreeMap<usize, u8>) -> Option<usize> {
 fn push(free: &mut BTreeMap<usize, u8>, start: usize) {
     let region = start & !(REGION_BYTES - 1);
     *free.entry(region).or_default() |= 1 << ((start - region) / BUFFER_BYTES);
-}
-
-/// A region of zeroes at a multiple of its size.
-#[expect(unsafe_code, reason = "mmap, madvise")]
-fn map_region() -> Option<NonNull<u8>> {
-    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: the address is chosen by the kernel, so no memory in use is replaced.
-    let mapped =
-        unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), 2 * REGION_BYTES, protection, flags) }
-            .ok()?;
-    let start = mapped.expose_provenance();
-    let region = start.next_multiple_of(REGION_BYTES);
-    unmap(start, region - start);
-    unmap(region + REGION_BYTES, start + REGION_BYTES - region);
-    let address = std::ptr::with_exposed_provenance_mut(region);
-    // SAFETY: the range was mapped just now; the advice changes no byte. Without huge pages it is memory all the same.
-    let _ = unsafe { rustix::mm::madvise(address, REGION_BYTES, Advice::LinuxHugepage) };
-    NonNull::new(address.cast())
-}
-
-/// Gives the host the memory of a buffer that nothing refers to; it reads as zeroes from now on.
-#[expect(unsafe_code, reason = "madvise")]
-fn give_memory_back(start: NonNull<u8>) {
-    // SAFETY: as the function says; the range lies in a region. Should it fail the memory stays, and the buffer as it was.
-    let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), BUFFER_BYTES, Advice::LinuxDontNeed) };
-}
-
-/// Has the heap give the host what it has free.
-fn trim_heap() {
-    #[cfg(target_env = "gnu")]
-    #[expect(unsafe_code, reason = "malloc_trim has no safe wrapper")]
-    // SAFETY: it may be called at any time, and changes nothing that is in use.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
-/// Gives memory back that was mapped by [`map_region`] and that nothing refers to.
-#[expect(unsafe_code, reason = "munmap")]
-fn unmap(start: usize, bytes: usize) {
-    if bytes > 0 {
-        // SAFETY: as the function says. It fails only for arguments that are not a map's.
-        let _ = unsafe { rustix::mm::munmap(std::ptr::with_exposed_provenance_mut(start), bytes) };
-    }
 }
 
 impl Buffer {

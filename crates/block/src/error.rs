@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+#[cfg(target_os = "linux")]
 use rustix::io::Errno;
 
 /// The process that holds a lock on a device.
@@ -137,16 +138,23 @@ fn named(holder: Option<&Holder>) -> String {
 }
 
 impl Error {
-    /// The kind of `std::io::Error` that it becomes: the host's, or that of its number.
+    /// The kind of `std::io::Error` that it becomes: the host's, or that of [`Error::raw_os_error`].
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
         match self {
             Self::Io { source, .. } => source.kind(),
-            _ => io::Error::from_raw_os_error(self.raw_os_error()).kind(),
+            Self::Locked { .. } | Self::Mounted { .. } | Self::Busy { .. } | Self::LoopAttached { .. } => {
+                io::ErrorKind::ResourceBusy
+            }
+            Self::WriteProtected { .. } => io::ErrorKind::ReadOnlyFilesystem,
+            Self::NotADevice { .. } | Self::Unsuitable { .. } | Self::OutOfRange { .. } | Self::Model(_) => {
+                io::ErrorKind::InvalidInput
+            }
         }
     }
 
     /// The `errno` that a system call gives in the same case.
+    #[cfg(target_os = "linux")]
     #[must_use]
     pub fn raw_os_error(&self) -> i32 {
         let errno = match self {

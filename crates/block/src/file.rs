@@ -10,82 +10,22 @@
 
 mod copy;
 mod direct;
-mod in_use;
-mod lock;
 mod mapped;
 
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::num::NonZeroU64;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-
-use rustix::fs::{Advice, FallocateFlags};
-use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 use extant_rt::{AtomicU64, LockClass, Mutex, Ordering};
 
-use crate::{BlockDevice, DurableRequests, Error, check_range, total_bytes, write_zero_bytes};
+use crate::access::{Create, DeviceAccess, Transfer};
+use crate::{BlockDevice, DurableRequests, Error, FileExt, check_range, host, total_bytes, write_zero_bytes};
 pub use copy::Copied;
 use direct::Direct;
 use mapped::Mapping;
 
-/// Buffers in one system call (`IOV_MAX`).
-const BUFS_PER_CALL: usize = 1024;
-
 /// Bytes of the largest page of any host.
 const PAGE_BYTES_MAX: u64 = 64 << 10;
-
-/// How bytes are transferred between the program and the device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Transfer {
-    /// Through the host's page cache.
-    #[default]
-    Buffered,
-    /// Past it (`O_DIRECT`); requests that are not aligned are copied through aligned buffers.
-    Direct,
-    /// Written through a shared memory map, which takes no lock of the file. For images on tmpfs.
-    Mapped,
-}
-
-/// Whether opening may make the file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Create {
-    /// The file exists.
-    #[default]
-    Never,
-    /// The file is made if it does not exist.
-    IfMissing,
-    /// The file is made; one that exists is refused.
-    New,
-}
-
-/// How a file or block special is opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeviceAccess {
-    /// Refuses writes, and shares the lock with other readers.
-    pub read_only: bool,
-    /// How bytes are transferred.
-    pub transfer: Transfer,
-    /// Whether the file may be made.
-    pub create: Create,
-    /// Empties a file once it is locked. Means nothing for a block special.
-    pub truncate: bool,
-}
-
-impl DeviceAccess {
-    /// Reading an existing device.
-    #[must_use]
-    pub fn read_only() -> Self {
-        Self { read_only: true, ..Self::default() }
-    }
-
-    /// Reading and writing an existing device.
-    #[must_use]
-    pub fn read_write() -> Self {
-        Self::default()
-    }
-}
 
 #[derive(Debug)]
 enum IoPath {
@@ -111,7 +51,7 @@ pub struct FileDevice {
 
 impl Drop for FileDevice {
     fn drop(&mut self) {
-        lock::release(&self.file);
+        host::unlock(&self.file);
     }
 }
 
@@ -133,27 +73,27 @@ impl FileDevice {
             Err(error) => return Err(failed(error)),
         };
         if is_block_special {
-            in_use::refuse_mounted(path)?;
+            host::refuse_mounted(path)?;
             if !access.read_only {
-                in_use::refuse_write_protected(path)?;
+                host::refuse_write_protected(path)?;
             }
         }
-        let refused = |source| refusal(path, access, is_block_special, source);
+        let refused = |source| host::refusal(path, access, is_block_special, source);
         let is_claimed = is_block_special && !access.read_only;
-        let claim = if is_claimed { Some(claim(path).map_err(refused)?) } else { None };
-        let file = open_file(path, access, is_block_special).map_err(refused)?;
+        let claim = if is_claimed { Some(host::claim(path).map_err(refused)?) } else { None };
+        let file = host::open(path, access, is_block_special).map_err(refused)?;
         let found = file.metadata().map_err(failed)?;
         if check_kind(path, &found)? != is_block_special {
             return Err(Error::NotADevice { path: path.to_owned() });
         }
-        lock::acquire(path, &file, access.read_only)?;
+        host::lock(path, &file, access.read_only)?;
         if !access.read_only && !is_block_special {
-            in_use::refuse_loop_attached(path, &found)?;
+            host::refuse_loop_attached(path, &found)?;
             if access.truncate {
                 file.set_len(0).map_err(failed)?;
             }
         }
-        let bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(|e| failed(e.into()))?;
+        let bytes = (&file).seek(SeekFrom::End(0)).map_err(failed)?;
         let mut device = Self {
             path: path.to_owned(),
             file,
@@ -207,8 +147,8 @@ impl FileDevice {
     /// # Errors
     /// [`Error::Busy`] if another process claimed it first: then nothing may be written any more; [`Error::Io`].
     pub fn claim_again(&self) -> Result<(), Error> {
-        let claimed = claim(&self.path).map_err(|source| match source.raw_os_error() {
-            Some(libc::EBUSY) => Error::Busy { path: self.path.clone() },
+        let claimed = host::claim(&self.path).map_err(|source| match source.kind() {
+            io::ErrorKind::ResourceBusy => Error::Busy { path: self.path.clone() },
             _ => self.failed(source),
         })?;
         *self.claim.lock() = Some(claimed);
@@ -282,13 +222,12 @@ impl FileDevice {
         check_range(self.size(), offset, bytes)
     }
 
-    /// Writes, with `RWF_DSYNC` if it is to be durable on return.
-    fn write(&self, offset: u64, bufs: &[io::IoSlice<'_>], flags: ReadWriteFlags) -> io::Result<()> {
+    /// Writes; the bytes are durable on return if asked for.
+    fn write(&self, offset: u64, bufs: &[io::IoSlice<'_>], is_durable: bool) -> io::Result<()> {
         self.check_write(offset, total_bytes(bufs))?;
-        let is_durable = flags.contains(ReadWriteFlags::DSYNC);
         let write = || match &self.io_path {
-            IoPath::Buffered => write_all(&self.file, offset, bufs, flags),
-            IoPath::Direct(direct) => direct.write(&self.file, offset, bufs, flags),
+            IoPath::Buffered => host::write_all_at(&self.file, offset, bufs, is_durable),
+            IoPath::Direct(direct) => direct.write(&self.file, offset, bufs, is_durable),
             IoPath::Mapped(mapping) => {
                 mapping.write(&self.file, offset, bufs)?;
                 if is_durable { self.file.sync_data() } else { Ok(()) }
@@ -302,10 +241,7 @@ impl FileDevice {
         if let IoPath::Mapped(mapping) = &self.io_path {
             return mapping.punch(&self.file, offset, bytes);
         }
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        self.retry_after_sync(|| {
-            supported(retry_on_intr(|| rustix::fs::fallocate(&self.file, flags, offset, bytes)))
-        })
+        self.retry_after_sync(|| host::punch(&self.file, offset, bytes))
     }
 }
 
@@ -322,7 +258,7 @@ impl BlockDevice for FileDevice {
         if self.read_only {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        let found = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))?;
+        let found = (&self.file).seek(SeekFrom::End(0))?;
         let is_suitable = match &self.io_path {
             IoPath::Direct(direct) => direct.is_aligned(bytes.max(found)),
             _ => true,
@@ -346,11 +282,11 @@ impl BlockDevice for FileDevice {
     }
 
     fn write_vectored_at(&self, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
-        self.write(offset, bufs, ReadWriteFlags::empty())
+        self.write(offset, bufs, false)
     }
 
     fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        self.write(offset, &[io::IoSlice::new(buf)], ReadWriteFlags::DSYNC)
+        self.write(offset, &[io::IoSlice::new(buf)], true)
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -361,7 +297,7 @@ impl BlockDevice for FileDevice {
         // Only whole pages are dropped.
         let start = offset - offset % PAGE_BYTES_MAX;
         let bytes = (offset - start).saturating_add(bytes).saturating_add(PAGE_BYTES_MAX);
-        Ok(rustix::fs::fadvise(&self.file, start, NonZeroU64::new(bytes), Advice::DontNeed)?)
+        host::forget_cached(&self.file, start, bytes)
     }
 
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
@@ -370,7 +306,7 @@ impl BlockDevice for FileDevice {
             return Ok(());
         }
         let is_discarded = if self.is_block_special {
-            self.retry_after_sync(|| discard_block_special(&self.file, offset, bytes))?
+            self.retry_after_sync(|| host::discard(&self.file, offset, bytes))?
         } else {
             self.punch(offset, bytes)?
         };
@@ -387,9 +323,7 @@ impl BlockDevice for FileDevice {
         if bytes == 0 || is_made(self.punch(offset, bytes))? {
             return Ok(());
         }
-        let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
-        let zero = || supported(retry_on_intr(|| rustix::fs::fallocate(&self.file, flags, offset, bytes)));
-        if is_made(self.retry_after_sync(zero))? {
+        if is_made(self.retry_after_sync(|| host::zero(&self.file, offset, bytes)))? {
             return Ok(());
         }
         write_zero_bytes(self, offset, bytes)
@@ -406,114 +340,13 @@ impl BlockDevice for FileDevice {
 
 /// Whether it is a block special; refuses what is not a device at all.
 fn check_kind(path: &Path, found: &std::fs::Metadata) -> Result<bool, Error> {
-    if found.file_type().is_block_device() {
+    if host::is_block_special(found) {
         Ok(true)
     } else if found.is_file() {
         Ok(false)
     } else {
         Err(Error::NotADevice { path: path.to_owned() })
     }
-}
-
-fn open_file(path: &Path, access: DeviceAccess, is_block_special: bool) -> io::Result<File> {
-    let mut flags = 0;
-    if access.transfer == Transfer::Direct {
-        flags |= libc::O_DIRECT;
-    }
-    if !is_block_special && !access.read_only {
-        return OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(access.create == Create::IfMissing)
-            .create_new(access.create == Create::New)
-            .truncate(false)
-            .custom_flags(flags)
-            .open(path);
-    }
-    OpenOptions::new().read(true).write(!access.read_only).custom_flags(flags).open(path)
-}
-
-/// The kernel's own exclusion: neither mounts nor other exclusive openers of a block special while this is open.
-fn claim(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path)
-}
-
-/// The error that corresponds to the host's refusal to open.
-fn refusal(path: &Path, access: DeviceAccess, is_block_special: bool, source: io::Error) -> Error {
-    let path = path.to_owned();
-    match source.raw_os_error() {
-        Some(libc::EBUSY) if is_block_special => match lock::holder_of(&path) {
-            Some(holder) => Error::Locked { path, holder: Some(holder) },
-            None => Error::Busy { path },
-        },
-        Some(libc::EINVAL) if access.transfer == Transfer::Direct => {
-            Error::Unsuitable { path, reason: "the host's file system does not offer direct I/O" }
-        }
-        _ => Error::Io { path, source },
-    }
-}
-
-/// Writes every byte, in as many calls as it takes.
-fn write_all(file: &File, offset: u64, bufs: &[io::IoSlice<'_>], flags: ReadWriteFlags) -> io::Result<()> {
-    let (mut at, mut is_emulated) = (offset, false);
-    for batch in bufs.chunks(BUFS_PER_CALL) {
-        let mut rest = batch.to_vec();
-        let mut rest = rest.as_mut_slice();
-        // Steps over empty buffers, which would look like a write of nothing.
-        io::IoSlice::advance_slices(&mut rest, 0);
-        while !rest.is_empty() {
-            let written = match retry_on_intr(|| rustix::io::pwritev2(file, rest, at, flags)) {
-                // The emulator of another CPU, qemu-user, has no pwritev2.
-                Err(Errno::NOSYS) => {
-                    is_emulated = true;
-                    retry_on_intr(|| rustix::io::pwritev(file, rest, at))?
-                }
-                written => written?,
-            };
-            if written == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-            at += written as u64;
-            io::IoSlice::advance_slices(&mut rest, written);
-        }
-    }
-    if is_emulated && flags.contains(ReadWriteFlags::DSYNC) { file.sync_data() } else { Ok(()) }
-}
-
-/// False for a request that the host does not know or that does not suit its alignment.
-fn supported(result: Result<(), Errno>) -> io::Result<bool> {
-    match result {
-        Ok(()) => Ok(true),
-        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Discards the whole sectors of a range of a block special; false if it cannot discard.
-#[expect(unsafe_code, reason = "BLKDISCARD has no safe wrapper")]
-fn discard_block_special(file: &File, offset: u64, bytes: u64) -> io::Result<bool> {
-    const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
-    let sector = u64::from(rustix::fs::ioctl_blksszget(file)?);
-    // Only whole sectors can be discarded; the partial sectors at the ends keep their content.
-    let (Some(start), end) = (offset.checked_next_multiple_of(sector), (offset + bytes) / sector * sector)
-    else {
-        return Ok(true);
-    };
-    if start >= end {
-        return Ok(true);
-    }
-    let discarded = retry_on_intr(|| {
-        // SAFETY: BLKDISCARD reads two u64, the offset and the length, from the address it is given.
-        let request = unsafe { rustix::ioctl::Setter::<BLKDISCARD, [u64; 2]>::new([start, end - start]) };
-        // SAFETY: the request carries its argument, and the kernel writes nothing into it.
-        unsafe { rustix::ioctl::ioctl(file, request) }
-    });
-    supported(discarded)
-}
-
-/// The device and inode that identify a file.
-fn identity(found: &std::fs::Metadata) -> (u64, u64) {
-    (found.dev(), found.ino())
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 //! Anything that is read and written at offsets as a device.
 
 use std::io;
-use std::os::unix::fs::FileExt;
 
-use crate::{BlockDevice, check_range, total_bytes};
+use crate::{BlockDevice, FileExt, check_range, total_bytes};
 
 /// Anything that implements [`FileExt`] as a device of a fixed size: a file that is open already, a client of remote storage.
 ///

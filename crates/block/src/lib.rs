@@ -2,6 +2,7 @@
 //!
 //! Leaves out: ext4.
 
+mod access;
 mod buffers;
 mod container;
 mod durable;
@@ -9,10 +10,10 @@ mod error;
 mod fault;
 mod file;
 mod file_ext;
+mod host;
 mod lvm;
 mod memory;
 mod modelled;
-mod mounted;
 mod overlay;
 mod partition;
 mod partition_table;
@@ -24,17 +25,21 @@ use std::io;
 
 use extant_rt::Arc;
 
+pub use access::{Create, DeviceAccess, Transfer};
 pub use buffers::{BUFFER_BYTES, Buffer, Buffers};
 pub use container::{Container, ImageFormat, PartitionEntry, PartitionKind};
 pub use durable::{DurableRequests, FlushEpoch};
 pub use error::{Error, Holder};
 pub use fault::{Fault, FaultDevice, Operation, Request};
-pub use file::{Copied, Create, DeviceAccess, FileDevice, Transfer};
+pub use file::{Copied, FileDevice};
 pub use file_ext::FileExtDevice;
+pub use host::{
+    DefragmentedMount, FileExt, Identity, defrag_mounted, fitrim, host_name, identity, os_string,
+    resize_mounted,
+};
 pub use lvm::{LogicalVolume, VolumeMapping};
 pub use memory::MemoryDevice;
 pub use modelled::{Model, ModelledDevice, Rotating};
-pub use mounted::{DefragmentedMount, defrag_mounted, fitrim, resize_mounted};
 pub use overlay::Overlay;
 pub use partition::Partition;
 pub use partition_table::{NewPartition, PartitionTable};

@@ -72,7 +72,7 @@ fn agrees_with_plain_bytes(device: &dyn BlockDevice, seed: u64) {
 
 #[test]
 fn buffered_file_reads_what_was_written() {
-    let dir = tempfile::tempdir().expect("tempdir");
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("tempdir");
     agrees_with_plain_bytes(&image(dir.path(), Transfer::Buffered), 1);
 }
 
@@ -123,6 +123,7 @@ fn block_special_reads_what_was_written() {
     assert!(matches!(FileDevice::open(&device.0, access), Err(Error::Unsuitable { .. })));
 }
 
+#[cfg(target_os = "linux")]
 /// The flushes that a loop device's statistics count.
 fn flushes(device: &Path) -> u64 {
     let name = device.file_name().expect("name").to_str().expect("text");
@@ -130,6 +131,7 @@ fn flushes(device: &Path) -> u64 {
     stat.split_whitespace().nth(15).expect("sixteenth field").parse().expect("number")
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn flush_fua_and_discard_reach_the_device() {
     use std::os::unix::fs::MetadataExt;
@@ -201,7 +203,7 @@ fn a_file_past_the_hosts_cache_has_latency() {
 
 #[test]
 fn more_buffers_than_one_call_takes_are_all_written() {
-    let dir = tempfile::tempdir().expect("tempdir");
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("tempdir");
     let device = image(dir.path(), Transfer::Buffered);
     let content: Vec<u8> = (0..5000_u32).flat_map(|n| [n as u8, (n >> 8) as u8]).collect();
     let bufs: Vec<_> = content.chunks(2).map(IoSlice::new).collect();
@@ -213,7 +215,7 @@ fn more_buffers_than_one_call_takes_are_all_written() {
 
 #[test]
 fn range_past_the_end_is_refused_and_the_file_keeps_its_size() {
-    let dir = tempfile::tempdir().expect("tempdir");
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("tempdir");
     for device in [&image(dir.path(), Transfer::Buffered) as &dyn BlockDevice, &MemoryDevice::new(BYTES)] {
         let eof = |result: std::io::Result<()>| {
             assert_eq!(result.expect_err("past the end").kind(), std::io::ErrorKind::UnexpectedEof);
@@ -231,7 +233,7 @@ fn range_past_the_end_is_refused_and_the_file_keeps_its_size() {
 
 #[test]
 fn read_only_device_refuses_every_change_and_leaves_the_file_alone() {
-    let dir = tempfile::tempdir().expect("tempdir");
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("tempdir");
     let path = dir.path().join("image");
     std::fs::write(&path, vec![9; 8192]).expect("file");
     let before = std::fs::metadata(&path).expect("metadata").modified().expect("mtime");
@@ -252,6 +254,7 @@ fn read_only_device_refuses_every_change_and_leaves_the_file_alone() {
     assert_eq!(std::fs::read(&path).expect("read"), vec![9; 8192]);
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn size_is_set_sparsely_by_every_way_of_access() {
     use std::os::unix::fs::MetadataExt;
@@ -294,7 +297,7 @@ fn a_file_becomes_longer_while_it_is_in_use() {
 
 #[test]
 fn full_file_system_is_an_error_and_no_signal_through_a_map() {
-    let dir = tempfile::tempdir().expect("tempdir");
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("tempdir");
     let mounted = std::process::Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
         .arg(dir.path())
@@ -316,7 +319,7 @@ fn full_file_system_is_an_error_and_no_signal_through_a_map() {
 
 #[test]
 fn files_are_made_only_as_asked() {
-    let dir = tempfile::tempdir().expect("tempdir");
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("tempdir");
     let path = dir.path().join("image");
     let with = |create, truncate| {
         FileDevice::open(&path, DeviceAccess { create, truncate, ..DeviceAccess::default() })
@@ -331,7 +334,7 @@ fn files_are_made_only_as_asked() {
 
 #[test]
 fn what_is_not_a_device_is_refused() {
-    let dir = tempfile::tempdir().expect("tempdir");
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("tempdir");
     for path in [dir.path(), Path::new("/dev/null")] {
         for access in [DeviceAccess::read_only(), DeviceAccess::read_write()] {
             let error = FileDevice::open(path, access).expect_err("not a device");
@@ -343,7 +346,7 @@ fn what_is_not_a_device_is_refused() {
 /// A second way to a loop device's bytes is the file below it: what is written there is not in the device's cache.
 #[test]
 fn refreshed_bytes_come_from_the_device_itself() {
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("scratch");
     let below = scratch.path().join("below");
     std::fs::write(&below, vec![b'a'; 1 << 20]).expect("a file");
     let Some(device) = Loop::attach(&below, &[]) else {
@@ -358,16 +361,17 @@ fn refreshed_bytes_come_from_the_device_itself() {
     };
     assert_eq!(read(), [b'a'; 16]);
     let file = std::fs::OpenOptions::new().write(true).open(&below).expect("open");
-    std::os::unix::fs::FileExt::write_all_at(&file, &[b'b'; 1 << 10], 70_000).expect("write");
+    extant_block::FileExt::write_all_at(&file, &[b'b'; 1 << 10], 70_000).expect("write");
     assert_eq!(read(), [b'a'; 16], "nothing was kept, so that the test shows nothing");
     device_file.refresh(70_000, 16).expect("refresh");
     assert_eq!(read(), [b'b'; 16]);
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn copy_has_the_content_and_the_holes_of_its_source() {
     use std::os::unix::fs::MetadataExt;
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let source = image(dir.path(), Transfer::Buffered);
     source.write_at(1 << 20, &[7; 5000]).expect("write");
     source.write_at(BYTES - 1, &[9]).expect("write");

@@ -1,4 +1,5 @@
 //! A device that is in use is refused, and the error names its user.
+#![cfg(target_os = "linux")]
 
 #[path = "common/loop_device.rs"]
 mod loop_device;

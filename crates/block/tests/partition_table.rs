@@ -31,7 +31,7 @@ fn sfdisk(option: &str, image: &Path, script: &str) -> Option<String> {
 
 /// An image of 64 MiB with such a table.
 fn made(script: &str) -> Option<(tempfile::TempDir, FileDevice)> {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let path = folder.path().join("image");
     std::fs::File::create(&path).expect("the image").set_len(64 * MIB).expect("a length");
     sfdisk("-q", &path, script)?;
@@ -133,7 +133,7 @@ fn every_crash_leaves_the_old_end_or_the_new_one() {
 
 #[test]
 fn every_program_agrees_about_a_new_table() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let path = folder.path().join("image");
     std::fs::File::create(&path).expect("the image").set_len(64 * MIB).expect("a length");
     let device = FileDevice::open(&path, DeviceAccess::read_write()).expect("the image");

@@ -1,9 +1,9 @@
 //! The place that an argument names: a file of the host or a place on a disk.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use extant_block::{identity, os_string};
 
 use crate::failure::Failure;
 
@@ -71,8 +71,7 @@ impl DiskPath {
 
 /// Whether two paths name one image. Opened twice, it would be locked against itself.
 pub fn is_same_image(left: &Path, right: &Path) -> bool {
-    let identity = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
-    left == right || identity(left).is_some_and(|left| identity(right) == Some(left))
+    left == right || identity(left).is_ok_and(|left| identity(right).is_ok_and(|right| left == right))
 }
 
 fn exists(argument: &OsStr) -> bool {
@@ -80,10 +79,12 @@ fn exists(argument: &OsStr) -> bool {
 }
 
 fn split(argument: &OsStr) -> Option<DiskPath> {
-    let bytes = argument.as_bytes();
-    let at =
-        (1..bytes.len()).find(|at| bytes[*at..].starts_with(b":/") && !bytes[*at..].starts_with(b"://"))?;
-    let path = |bytes| PathBuf::from(OsStr::from_bytes(bytes));
+    let bytes = argument.as_encoded_bytes();
+    // The colon behind the letter of a drive belongs to the path of the image.
+    let first = if cfg!(windows) && bytes.first().is_some_and(u8::is_ascii_alphabetic) { 2 } else { 1 };
+    let at = (first..bytes.len())
+        .find(|at| bytes[*at..].starts_with(b":/") && !bytes[*at..].starts_with(b"://"))?;
+    let path = |bytes: &[u8]| PathBuf::from(os_string(bytes.to_vec()));
     Some(DiskPath { image: path(&bytes[..at]), path: path(&bytes[at + 1..]) })
 }
 

@@ -4,7 +4,6 @@
 
 use std::collections::HashMap;
 use std::io::{IsTerminal as _, stdout};
-use std::os::unix::ffi::OsStrExt;
 
 use clap::ValueEnum;
 use extant::{FileType, Metadata};
@@ -41,7 +40,7 @@ impl Colors {
             ColorWhen::Auto if !stdout().is_terminal() || is_set("NO_COLOR") || is_dumb() => return None,
             ColorWhen::Auto | ColorWhen::Always => {}
         }
-        Some(Self::parse(std::env::var_os("LS_COLORS").unwrap_or_default().as_bytes()))
+        Some(Self::parse(std::env::var_os("LS_COLORS").unwrap_or_default().as_encoded_bytes()))
     }
 
     /// Reads `key=colour` between colons, over the defaults.

@@ -9,6 +9,7 @@ use extant_rt::Arc;
 
 use crate::devices::scheme;
 use crate::failure::Failure;
+use crate::host;
 use crate::owner::names_on_host;
 use crate::progress::{Display, ProgressForm};
 
@@ -138,13 +139,12 @@ pub fn named(path: &Path, failure: Failure) -> Failure {
 pub fn spool_directory(disk: &Path) -> PathBuf {
     let is_device = scheme(disk).is_some() || fs::metadata(disk).is_ok_and(|found| !found.is_file());
     match disk.parent() {
-        _ if is_device => std::env::temp_dir(),
+        _ if is_device => host::temporary_directory(),
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         _ => PathBuf::from("."),
     }
 }
 
 fn available_bytes(directory: &Path) -> Result<u64, Failure> {
-    let room = rustix::fs::statvfs(directory).map_err(|error| Failure::host(directory, &error.into()))?;
-    Ok(room.f_bavail.saturating_mul(room.f_frsize))
+    host::available_bytes(directory).map_err(|error| Failure::host(directory, &error))
 }

@@ -4,7 +4,9 @@
 //! host or of a server, says whether it is the disk byte by byte, an image of another format, or a packed disk. `-` and `/dev/stdin` are a
 //! disk on standard input.
 
+#[cfg(target_os = "linux")]
 mod http;
+#[cfg(target_os = "linux")]
 mod nbd;
 
 use std::fs::File;
@@ -19,6 +21,7 @@ use extant_rt::{Arc, Monotonic};
 
 use crate::failure::{Failure, without_number};
 use crate::foreign::has_superblock;
+use crate::host;
 use crate::mounts;
 use crate::output;
 use crate::size;
@@ -46,6 +49,10 @@ pub enum OpenImage {
     /// A device that lies in files of other formats, or that was unpacked.
     Container(Container),
     /// A device at a server.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        expect(dead_code, reason = "only on Linux disks are opened over the network")
+    )]
     Network(Arc<dyn BlockDevice>),
 }
 
@@ -71,9 +78,11 @@ impl OpenImage {
         open_file: impl FnOnce(DeviceAccess) -> Result<FileDevice, Failure>,
     ) -> Result<Self, Failure> {
         match scheme(image) {
+            #[cfg(target_os = "linux")]
             Some("nbd" | "nbds" | "nbd+unix" | "nbds+unix") => {
                 Ok(Self::Network(Arc::new(nbd::open(image, access)?)))
             }
+            #[cfg(target_os = "linux")]
             Some("http" | "https" | "s3") => {
                 let device: Arc<dyn BlockDevice> = Arc::new(http::open(image, access)?);
                 Self::recognised(image, device, Self::Network)
@@ -150,7 +159,7 @@ impl OpenImage {
                 .map_err(|error| Failure::usage(format!("EXTANT_SCRATCH_BYTES: {error}")))?,
             Err(_) => SCRATCH_BYTES_MAX,
         };
-        let device = spool(&mut stream, &std::env::temp_dir(), max).map_err(failed)?;
+        let device = spool(&mut stream, &host::temporary_directory(), max).map_err(failed)?;
         container(image, Arc::new(device), packing)
     }
 
@@ -252,6 +261,7 @@ pub fn is_raw_target(image: &Path) -> bool {
 }
 
 /// The whole path of an image file, for another process; an address as it is.
+#[cfg(target_os = "linux")]
 pub fn absolute(image: &Path) -> Result<PathBuf, Failure> {
     match scheme(image) {
         Some(_) => Ok(image.to_owned()),

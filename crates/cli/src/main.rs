@@ -5,21 +5,26 @@ mod colors;
 mod container_image;
 mod devices;
 mod disks;
+#[cfg(target_os = "linux")]
 mod e2fsprogs;
 mod failure;
 mod foreign;
+mod host;
 mod id_maps;
 mod json;
 mod location;
 mod metadata;
 mod mode;
+#[cfg_attr(not(target_os = "linux"), path = "mounts_absent.rs")]
 mod mounts;
 mod output;
 mod owner;
 mod partition_types;
 mod progress;
+#[cfg(target_os = "linux")]
 mod servers;
 mod size;
+#[cfg_attr(not(target_os = "linux"), path = "stats_absent.rs")]
 mod stats;
 mod tree;
 mod verbs;
@@ -29,5 +34,9 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
-    e2fsprogs::called(&arguments).unwrap_or_else(|| verbs::run(arguments))
+    #[cfg(target_os = "linux")]
+    if let Some(exit) = e2fsprogs::called(&arguments) {
+        return exit;
+    }
+    verbs::run(arguments)
 }

@@ -1,10 +1,9 @@
 //! Walking a tree on a disk, for `ls -R`, `chmod -R` and `chown -R`.
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 
 use extant::{Dir, Dirent, FileType, InodeNumber, Location, ReadAhead};
+use extant_block::os_string;
 use extant_ondisk::Structure;
 
 use crate::address::DiskPath;
@@ -12,7 +11,7 @@ use crate::failure::Failure;
 
 /// The place of `name` in the directory at `place`.
 pub fn child(place: &DiskPath, name: &[u8]) -> DiskPath {
-    DiskPath { image: place.image.clone(), path: place.path.join(OsStr::from_bytes(name)) }
+    DiskPath { image: place.image.clone(), path: place.path.join(os_string(name.to_vec())) }
 }
 
 /// The entries of a directory, in the order of the bytes of their names.

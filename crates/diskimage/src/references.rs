@@ -3,10 +3,9 @@
 //! An image may come from anywhere, and what it refers to is read into a disk that its maker may see. So it reaches regular files below
 //! its own directory, and below those that the caller allows. Symbolic links count as what they lead to.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use extant_block::{BlockDevice, DeviceAccess, FileDevice};
+use extant_block::{BlockDevice, DeviceAccess, FileDevice, Identity, identity};
 use extant_rt::Arc;
 
 use crate::error::{Error, Result};
@@ -18,14 +17,14 @@ const FILES_MAX: usize = 256;
 pub(crate) struct References<'a> {
     /// Directories below which files may be, beside each image's own.
     allowed: &'a [PathBuf],
-    /// Device and inode of each file of the chain.
-    open: Vec<(u64, u64)>,
+    /// Each file of the chain.
+    open: Vec<Identity>,
 }
 
 impl<'a> References<'a> {
     /// None but the image at `path`, if it is a file.
     pub(crate) fn new(path: &Path, allowed: &'a [PathBuf]) -> Self {
-        let open = path.metadata().map(|found| (found.dev(), found.ino())).into_iter().collect();
+        let open = identity(path).into_iter().collect();
         Self { allowed, open }
     }
 
@@ -48,11 +47,10 @@ impl<'a> References<'a> {
             let reason = "which is not below its own directory; EXTANT_BACKING_DIRS=DIR:DIR allows others";
             return Err(refused(reason.to_owned()));
         }
-        let found = path.metadata().map_err(missing)?;
-        if !found.is_file() {
+        if !path.metadata().map_err(missing)?.is_file() {
             return Err(refused("which is no regular file".to_owned()));
         }
-        let identity = (found.dev(), found.ino());
+        let identity = identity(&path).map_err(missing)?;
         if self.open.contains(&identity) {
             return Err(refused("which lies above it: the chain is a loop".to_owned()));
         }

@@ -2,10 +2,9 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use extant_block::{BlockDevice, check_range};
+use extant_block::{BlockDevice, FileExt, check_range};
 
 /// Bytes of a stream that are taken, unless the caller says otherwise: 64 GiB.
 pub const SCRATCH_BYTES_MAX: u64 = 64 << 30;

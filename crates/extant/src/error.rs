@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
+#[cfg(target_os = "linux")]
 use rustix::io::Errno;
 
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, Structure};
@@ -274,6 +275,7 @@ impl Error {
     }
 
     /// The `errno` that a system call gives in the same case. The values are those of ext4; `EUCLEAN` is its `EFSCORRUPTED`.
+    #[cfg(target_os = "linux")]
     #[must_use]
     pub fn raw_os_error(&self) -> i32 {
         let errno = match self {

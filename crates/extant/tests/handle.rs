@@ -58,7 +58,7 @@ fn is_stale(fs: &Filesystem, number: u32) -> bool {
 #[test]
 fn only_numbers_of_files_and_directories_are_known() {
     let Some(_alone) = alone() else { return };
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("scratch");
     for options in [&["-O", "metadata_csum"][..], &["-O", "^metadata_csum,uninit_bg"], &["-O", "orphan_file"]]
     {
         let image = disk(scratch.path(), options);
@@ -81,7 +81,7 @@ fn only_numbers_of_files_and_directories_are_known() {
 #[test]
 fn what_only_looks_like_an_inode_is_none_and_loses_nobody_a_block() {
     let Some(_alone) = alone() else { return };
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("scratch");
     for options in ["^metadata_csum,^uninit_bg", "^metadata_csum,uninit_bg", "metadata_csum"] {
         let image = disk(scratch.path(), &["-O", options]);
         // As they are left by an earlier file system: one with a name, one that was deleted. Both map the blocks of the file.
@@ -104,7 +104,7 @@ fn what_only_looks_like_an_inode_is_none_and_loses_nobody_a_block() {
 #[test]
 fn name_of_a_free_inode_is_refused_and_loses_nobody_a_block() {
     let Some(_alone) = alone() else { return };
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("scratch");
     let image = disk(scratch.path(), &["-O", "^metadata_csum"]);
     for request in ["copy_inode /file <30>", "set_inode_field <30> links_count 0", "link <30> /other"] {
         debugfs(&image, request);
@@ -124,7 +124,7 @@ fn name_of_a_free_inode_is_refused_and_loses_nobody_a_block() {
 #[test]
 fn own_inode_is_no_file_whatever_names_it() {
     let Some(_alone) = alone() else { return };
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("scratch");
     let image = disk(scratch.path(), &["-O", "orphan_file"]);
     let fs = Mount::new().read_only(true).open(&image).expect("mount");
     let orphans = fs.superblock().s_orphan_file_inum();
@@ -170,7 +170,7 @@ fn assert_own_is_refused(fs: &Filesystem, number: u32, read_only: bool) {
 #[test]
 fn inode_that_holds_an_attribute_is_not_a_file() {
     let Some(_alone) = alone() else { return };
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("scratch");
     let image = disk(scratch.path(), &[]);
     let number = Mount::new().open(&image).expect("mount").metadata("/file").expect("stat").inode.0;
     // EXTENTS and EA_INODE.
@@ -185,7 +185,7 @@ fn inode_that_holds_an_attribute_is_not_a_file() {
 #[test]
 fn inode_in_use_without_links_is_not_deleted_by_who_asks_for_it() {
     let Some(_alone) = alone() else { return };
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("scratch");
     let image = disk(scratch.path(), &[]);
     let number = Mount::new().open(&image).expect("mount").metadata("/file").expect("stat").inode.0;
     debugfs(&image, "set_inode_field /file links_count 0");
@@ -198,7 +198,7 @@ fn inode_in_use_without_links_is_not_deleted_by_who_asks_for_it() {
 #[test]
 fn handle_outlives_a_mount_and_ends_with_the_last_name() {
     let Some(_alone) = alone() else { return };
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("scratch");
     let image = disk(scratch.path(), &[]);
     let fs = Mount::new().open(&image).expect("mount");
     fs.create_dir("/dir").expect("mkdir");

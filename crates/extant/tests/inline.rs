@@ -1,5 +1,6 @@
 //! Content that `mke2fs` put into inodes, through the public interface. What the kernel puts there is in `exchange`, crashes of
 //! what moves it are in `crash`.
+#![cfg(target_os = "linux")]
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -37,7 +37,7 @@ fn zeroed(image: &Path) -> (usize, usize) {
 
 #[test]
 fn unwritten_inode_tables_are_zeroed_as_they_come_into_use() {
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("scratch");
     for options in [["-b", "1024"], ["-b", "4096"]] {
         let image = lazy_image(scratch.path(), &options);
         let fs = Mount::new().open(&image).expect("mount");
@@ -56,7 +56,7 @@ fn unwritten_inode_tables_are_zeroed_as_they_come_into_use() {
 
 #[test]
 fn unwritten_inode_tables_are_zeroed_in_the_background_of_a_long_mount() {
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("scratch");
     let image = lazy_image(scratch.path(), &["-b", "1024"]);
     assert_eq!(zeroed(&image), (0, 12));
     let fs = Mount::new().read_only(true).open(&image).expect("mount");

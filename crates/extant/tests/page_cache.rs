@@ -80,7 +80,7 @@ fn filled(stamp: u64) -> Vec<u8> {
 
 #[test]
 fn cached_blocks_are_read_and_written_over_beside_all_that_drops_them() {
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("scratch");
     let image = scratch.path().join("disk.img");
     let made = Command::new("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&image).arg("64M").output();
     assert!(made.expect("mke2fs runs").status.success());

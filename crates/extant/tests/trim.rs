@@ -1,4 +1,5 @@
 //! Discards of free space: what they give back to the host, and what they must not touch.
+#![cfg(target_os = "linux")]
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

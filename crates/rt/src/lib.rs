@@ -40,6 +40,9 @@ pub use versioned::Versioned;
 pub use virtual_rt::*;
 pub use waiting::{Waiter, attend, before_wait, is_interrupted};
 
+/// Whether the host can start threads. One without them, WASI, refuses each: a caller does what a thread would do in its stead.
+pub const HAS_THREADS: bool = cfg!(any(not(target_family = "wasm"), target_feature = "atomics"));
+
 /// Whether the calling thread is unwinding after a panic.
 #[must_use]
 pub fn panicking() -> bool {

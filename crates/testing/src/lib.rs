@@ -4,12 +4,18 @@
 //! that this process has open, also those on another test's mount: for that moment the mount is busy.
 #![forbid(unsafe_code)]
 
+#[cfg(unix)]
 mod guest;
+#[cfg(unix)]
 mod http_server;
+#[cfg(unix)]
 mod socket_server;
 
+#[cfg(unix)]
 pub use guest::{Guest, Setup};
+#[cfg(unix)]
 pub use http_server::{HttpAnswer, HttpRequest, HttpServer, HttpStream};
+#[cfg(unix)]
 pub use socket_server::SocketServer;
 
 use std::path::Path;

@@ -3,8 +3,6 @@
 //! For an archive the target is the root of everything: a symbolic link on the way leads to a place below it, `..` does
 //! not lead above it. A copy follows symbolic links as the disk's own system does.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use extant::{Dir, File, Filesystem, New, NewKind, SYMLINKS_MAX, Times};
@@ -75,7 +73,7 @@ impl TargetDirs {
     /// `NotFound`, `Loop`; `Unsupported` where the target is the root of everything.
     pub fn follow(&self, path: &TreePath) -> extant::Result<File> {
         let (fs, target) = self.system.as_ref().ok_or(extant::Error::Unsupported("following a link out"))?;
-        fs.lookup(target.join(OsStr::from_bytes(&path.to_bytes()))).map_err(extant::Error::into_cause)
+        fs.lookup(target.join(extant_block::os_string(path.to_bytes()))).map_err(extant::Error::into_cause)
     }
 
     /// The target.

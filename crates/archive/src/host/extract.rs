@@ -10,14 +10,15 @@
 //!
 //! Test: `tests/extract.rs`.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use extant_block::Identity;
 use extant_ondisk::Timestamp;
 use extant_ondisk::mode::{S_IALLUGO, S_IRWXU};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, makedev};
@@ -43,8 +44,8 @@ pub struct Extract {
     options: CopyOptions,
     /// The path that the user spelled.
     spelled: TreePath,
-    /// Device and inode of a file that is not written to.
-    kept: Option<(u64, u64)>,
+    /// A file that is not written to.
+    kept: Option<Identity>,
     /// The open path to the directory that the last entry was in.
     open_path: OpenPath,
     /// The attributes that the directories on the way get when they are left, if an entry listed them; first the target.
@@ -129,8 +130,8 @@ impl Extract {
 
     /// Refuses to write to this file: the image that is being read.
     #[must_use]
-    pub fn keep(mut self, file: &Metadata) -> Self {
-        self.kept = Some((file.dev(), file.ino()));
+    pub fn keep(mut self, file: Identity) -> Self {
+        self.kept = Some(file);
         self
     }
 

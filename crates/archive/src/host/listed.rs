@@ -2,14 +2,13 @@
 //!
 //! Test: `tests/disk.rs`, `tests/host.rs`.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use extant_block::os_string;
 use extant_rt::Arc;
 
-use super::open_path::FileId;
-use super::walk::{Pieces, Walk, open_regular};
+use super::pieces::Pieces;
+use super::{FileId, Walk, open_regular};
 use crate::entry::{Entry, EntryKind};
 use crate::error::Result;
 use crate::flow::{Extent, Sink, Source};
@@ -77,7 +76,7 @@ impl Source for Arc<Listed> {
             if extent == Extent::Entries || shape.ranges.is_empty() {
                 continue;
             }
-            let host = self.root.join(OsStr::from_bytes(&entry.path.to_bytes()));
+            let host = self.root.join(os_string(entry.path.to_bytes()));
             let mut file = open_regular(&host, false, *id, || host.clone())?;
             pieces.read(&host, &mut file, &shape.ranges, sink)?;
         }

@@ -9,21 +9,23 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use extant_block::Identity;
 use extant_ondisk::Timestamp;
 use extant_ondisk::mode::S_IALLUGO;
 use rustix::fs::{Mode, OFlags, major, minor};
 use rustix::io::Errno;
 
 use super::open_path::{FileId, OpenPath};
+use super::pieces::Pieces;
 use crate::entry::{Attributes, DataRange, Entry, EntryKind, RANGES_MAX, Shape, TOO_MANY_RANGES, Xattr};
 use crate::error::{Error, Result};
-use crate::flow::{Extent, PIECE_BYTES, REUSED_BYTES, Sink, Source};
+use crate::flow::{Extent, Sink, Source};
 use crate::path::TreePath;
 
 /// Reads a tree of the host: a directory with all below it, or a single file.
@@ -33,7 +35,7 @@ pub struct Walk {
     at: TreePath,
     follow_root: bool,
     hard_links: bool,
-    excluded: Option<(u64, u64)>,
+    excluded: Option<Identity>,
 }
 
 impl Walk {
@@ -66,8 +68,8 @@ impl Walk {
 
     /// Leaves one file out, wherever it is met: the image that is being written.
     #[must_use]
-    pub fn exclude(mut self, file: &Metadata) -> Self {
-        self.excluded = Some((file.dev(), file.ino()));
+    pub fn exclude(mut self, file: Identity) -> Self {
+        self.excluded = Some(file);
         self
     }
 }
@@ -264,49 +266,6 @@ impl Visit<'_> {
             atime: None,
             xattrs: xattrs(&source.access, follow).map_err(self.walk.failed(&source.tree))?,
         })
-    }
-}
-
-/// Reads the content of files, into buffers that come back.
-#[derive(Default)]
-pub(super) struct Pieces(Vec<u8>);
-
-impl Pieces {
-    /// Pours these ranges of an open file.
-    pub(super) fn read(
-        &mut self,
-        host: &Path,
-        file: &mut File,
-        ranges: &[DataRange],
-        sink: &mut dyn Sink,
-    ) -> Result<()> {
-        ranges.iter().try_for_each(|range| self.range(host, file, *range, sink))
-    }
-
-    fn range(&mut self, host: &Path, file: &mut File, range: DataRange, sink: &mut dyn Sink) -> Result<()> {
-        file.seek(SeekFrom::Start(range.offset)).map_err(Error::host(host))?;
-        let mut done = 0;
-        while done < range.bytes {
-            let wanted = (range.bytes - done).min(PIECE_BYTES as u64);
-            let mut piece = match wanted as usize {
-                REUSED_BYTES.. => std::mem::take(&mut self.0),
-                _ => Vec::new(),
-            };
-            piece.clear();
-            // Reserved memory need not be zeroed before it is read into.
-            piece.reserve(wanted as usize);
-            let read = file.take(wanted).read_to_end(&mut piece).map_err(Error::host(host))?;
-            if (read as u64) < wanted {
-                return Err(Error::Changed { path: host.to_owned() });
-            }
-            let offset = range.offset + done;
-            done += wanted;
-            let used = sink.content(offset, piece)?;
-            if used.capacity() >= REUSED_BYTES {
-                self.0 = used;
-            }
-        }
-        Ok(())
     }
 }
 

@@ -7,13 +7,12 @@
 //!
 //! Source: OCI image specification 1.1, `image-layout.md`, `manifest.md`, `config.md`. Test: `tests/layers/append.rs`.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use extant::Timestamp;
 use oci_spec::image::{Digest, MediaType};
-use rustix::fs::{FlockOperation, flock};
 use serde_json::{Map, Value, json};
 use tempfile::NamedTempFile;
 
@@ -25,6 +24,7 @@ use super::media_type::{DOCKER_LAYER, DOCKER_LAYER_GZIP, DOCKER_LAYER_ZSTD, DOCK
 use super::store::Store;
 use crate::error::{Error, Result};
 use crate::flow::Sink;
+use crate::host::directories;
 
 const LAYOUT_FILE: &str = "oci-layout";
 const INDEX_FILE: &str = "index.json";
@@ -266,10 +266,7 @@ impl Layout {
 
     /// Gives the name to the image of `descriptor` only.
     fn replace_index(&self, name: &str, descriptor: Value) -> Result<()> {
-        let directory = File::open(&self.root).map_err(Error::host(&self.root))?;
-        flock(&directory, FlockOperation::LockExclusive)
-            .map_err(io::Error::from)
-            .map_err(Error::host(&self.root))?;
+        let _locked = directories::lock(&self.root).map_err(Error::host(&self.root))?;
         let mut index = self.index()?;
         if index["manifests"].is_null() {
             index["manifests"] = json!([]);
@@ -291,9 +288,7 @@ impl Layout {
 
     /// A file that is removed again if it is not kept.
     fn pending(&self) -> Result<NamedTempFile> {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".extant-").permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));
-        builder.tempfile_in(&self.root).map_err(Error::host(&self.root))
+        directories::temporary_file(&self.root).map_err(Error::host(&self.root))
     }
 
     /// Gives a complete file its name, durably.
@@ -302,7 +297,7 @@ impl Layout {
         let parent = path.parent().unwrap_or(&self.root);
         fs::create_dir_all(parent).map_err(Error::host(parent))?;
         pending.persist(path).map_err(|error| Error::host(path)(error.error))?;
-        File::open(parent).and_then(|parent| parent.sync_all()).map_err(Error::host(parent))
+        directories::sync(parent).map_err(Error::host(parent))
     }
 
     fn blob(&self, digest: &str) -> PathBuf {

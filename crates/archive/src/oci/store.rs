@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::entry::EntryKind;
@@ -110,7 +109,7 @@ impl Store {
         let missing = || Error::image(name(), "missing; copy or save the image again, whole");
         match self {
             Self::Directory(root) => {
-                let host = root.join(std::ffi::OsStr::from_bytes(&path.to_bytes()));
+                let host = root.join(extant_block::os_string(path.to_bytes()));
                 // To open a named pipe would wait for its writer.
                 match std::fs::metadata(&host) {
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(missing()),

@@ -1,6 +1,5 @@
 //! Random changes of a tree on a disk, as a guest makes them.
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use extant::{File, Filesystem, New, NewKind, SetAttributes, Times, Timestamp, XattrMode};
@@ -35,7 +34,7 @@ pub fn change(fs: &Filesystem, random: &mut Random, count: usize) {
 
 fn change_once(fs: &Filesystem, random: &mut Random) -> extant::Result<()> {
     let entries = Collect::all(DiskWalk::new(fs, "/")).unwrap().by_path();
-    let path = |bytes: &[u8]| Path::new("/").join(std::ffi::OsStr::from_bytes(bytes));
+    let path = |bytes: &[u8]| Path::new("/").join(extant_block::os_string(bytes.to_vec()));
     let paths: Vec<_> = entries.values().map(|entry| path(&entry.path.to_bytes())).collect();
     let directories = entries.values().filter(|entry| entry.kind == extant_archive::EntryKind::Directory);
     let directories: Vec<_> = directories.map(|entry| path(&entry.path.to_bytes())).collect();
@@ -96,7 +95,7 @@ fn special(fs: &Filesystem, path: &Path, random: &mut Random) -> extant::Result<
     ];
     let new = New { kind: *random.of(&kinds), mode: 0o640, uid: 1, gid: 2, times: None, xattrs: &[] };
     let (parent, name) = (path.parent().unwrap_or(Path::new("/")), path.file_name().unwrap_or_default());
-    fs.dir(parent)?.create(name.as_bytes(), &new).map(drop)
+    fs.dir(parent)?.create(name.as_encoded_bytes(), &new).map(drop)
 }
 
 fn xattr(file: &File, random: &mut Random) -> extant::Result<()> {

@@ -4,8 +4,14 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+#[cfg(unix)]
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+#[cfg(not(unix))]
+pub fn is_root() -> bool {
+    false
 }
 
 /// Runs a shell script in `dir`, which must succeed.

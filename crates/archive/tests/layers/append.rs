@@ -101,7 +101,7 @@ fn umoci_unpacks_the_tree_of_the_disk() {
         return;
     }
     for seed in 0..4 {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let disks = disks(seed);
         let layout = layout_of(dir.path(), &disks);
         for (name, disk) in ["base", "guest"].into_iter().zip(&disks) {
@@ -123,7 +123,7 @@ fn skopeo_takes_the_images() {
         return;
     }
     for packing in [Packing::None, Packing::Gzip, Packing::Zstd] {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let [base, disk] = disks(7);
         let layout = dir.path().join("layout");
         for (name, below, difference) in [
@@ -143,7 +143,7 @@ fn skopeo_takes_the_images() {
 
 #[test]
 fn two_runs_give_the_same_bytes() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let disks = disks(11);
     let all = ["one", "two"].map(|name| {
         let root = dir.path().join(name);
@@ -161,7 +161,7 @@ fn two_runs_give_the_same_bytes() {
 
 #[test]
 fn fields_of_others_and_other_images_are_kept() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let disks = disks(12);
     let layout = layout_of(dir.path(), &disks);
     let index_file = layout.join("index.json");
@@ -197,7 +197,7 @@ fn fields_of_others_and_other_images_are_kept() {
 
 #[test]
 fn layout_is_as_it_was_after_an_error() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let disks = disks(13);
     let layout = layout_of(dir.path(), &disks);
     let before = files(&layout);
@@ -211,7 +211,7 @@ fn layout_is_as_it_was_after_an_error() {
 
 #[test]
 fn layouts_that_are_none_are_refused_by_name() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let disks = disks(14);
     let layout = layout_of(dir.path(), &disks);
     let index_file = layout.join("index.json");

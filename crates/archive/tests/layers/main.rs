@@ -2,6 +2,7 @@
 //!
 //! `EXTANT_LAYERS=N` tries so many pairs of random disks, `EXTANT_LAYERS_FROM=N` begins with another.
 
+#[cfg(target_os = "linux")]
 mod append;
 #[path = "../common/changes.rs"]
 mod changes;

@@ -251,7 +251,7 @@ fn what_an_older_docker_saves_is_read() {
 
 #[test]
 fn directories_that_are_no_layouts_are_none() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let read = || Image::in_directory(dir.path(), &ImageChoice::default(), &options());
     assert!(read().unwrap().is_none());
     fs::write(dir.path().join("manifest.json"), r#"{"name":"an extension of a browser"}"#).unwrap();

@@ -2,15 +2,8 @@
 //!
 //! Test: `tests/file.rs`; sharing: `tests/command/copies.rs` of the command.
 
-use std::io;
-use std::os::unix::fs::FileExt;
-
-use rustix::fs::SeekFrom;
-use rustix::io::{Errno, retry_on_intr};
-
 use super::{FileDevice, IoPath};
-use crate::BlockDevice;
-use crate::Error;
+use crate::{BlockDevice, Error, FileExt, host};
 
 /// Bytes that are copied at a time where the host cannot do it itself.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -26,7 +19,7 @@ pub enum Copied {
 
 impl FileDevice {
     /// Gives this image file the content and the length of `source`, whose blocks it shares where the host can. It is to be
-    /// empty, and opened for [`super::Transfer::Buffered`].
+    /// empty, and opened for [`crate::Transfer::Buffered`].
     ///
     /// # Errors
     /// [`Error::Unsuitable`] for a block special or another transfer, else [`Error::Io`]. The content is then of no use.
@@ -35,20 +28,18 @@ impl FileDevice {
             return Err(self.unsuitable("copies of images are made in files"));
         }
         if !source.is_block_special {
-            match retry_on_intr(|| rustix::fs::ioctl_ficlone(&self.file, &source.file)) {
-                Ok(()) => {
-                    *self.bytes.get_mut() = source.size();
-                    return Ok(Copied::Shared);
-                }
-                // Another file system, or one that does not share blocks, or not of such files.
-                Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL | Errno::NOSYS) => {}
-                Err(error) => return Err(self.failed(error.into())),
+            let is_shared = host::share_blocks(&source.file, &self.file);
+            if is_shared.map_err(|error| self.failed(error))? {
+                *self.bytes.get_mut() = source.size();
+                return Ok(Copied::Shared);
             }
         }
         self.set_len(source.size())?;
         let mut at = 0;
         let mut copied = 0;
-        while let Some((start, end)) = source.next_data(at).map_err(|error| source.failed(error))? {
+        while let Some((start, end)) =
+            host::next_data(&source.file, at, source.size()).map_err(|error| source.failed(error))?
+        {
             self.copy_range(source, start, end)?;
             copied += end - start;
             at = end;
@@ -56,38 +47,10 @@ impl FileDevice {
         Ok(Copied::Bytes(copied))
     }
 
-    /// The next run of data from `at` on: its start and its end.
-    fn next_data(&self, at: u64) -> io::Result<Option<(u64, u64)>> {
-        if at >= self.size() {
-            return Ok(None);
-        }
-        let start = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
-            Ok(start) => start,
-            Err(Errno::NXIO) => return Ok(None),
-            // A block special, or a host that knows no holes.
-            Err(Errno::INVAL) => return Ok(Some((at, self.size()))),
-            Err(error) => return Err(error.into()),
-        };
-        let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start))?.min(self.size());
-        Ok((start < end).then_some((start, end)))
-    }
-
     /// Copies a range, by the host itself where it can.
-    fn copy_range(&self, source: &Self, mut at: u64, end: u64) -> Result<(), Error> {
-        while at < end {
-            let (mut from, mut to) = (at, at);
-            let wanted = (end - at).min(1 << 30) as usize;
-            let copied = retry_on_intr(|| {
-                rustix::fs::copy_file_range(&source.file, Some(&mut from), &self.file, Some(&mut to), wanted)
-            });
-            match copied {
-                Ok(copied) if copied > 0 => at += copied as u64,
-                Ok(_) | Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => {
-                    break;
-                }
-                Err(error) => return Err(self.failed(error.into())),
-            }
-        }
+    fn copy_range(&self, source: &Self, start: u64, end: u64) -> Result<(), Error> {
+        let copied = host::copy_range(&source.file, &self.file, start, end - start);
+        let mut at = start + copied.map_err(|error| self.failed(error))?;
         let mut piece = Vec::new();
         while at < end {
             piece.resize((end - at).min(PIECE_BYTES) as usize, 0);

@@ -6,15 +6,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 use extant_rt::{LockClass, RwLock};
-use rustix::fs::{AtFlags, StatxFlags};
-use rustix::io::ReadWriteFlags;
 
+use crate::host::{FileExt, direct_alignment, write_all_at};
 use crate::total_bytes;
-
-use super::write_all;
 
 /// The unit where the host does not report it: no device asks for more.
 const DEFAULT_UNIT: u64 = 4096;
@@ -39,15 +35,7 @@ pub struct Direct {
 impl Direct {
     /// Asks the host for the alignment of the file.
     pub fn new(file: &File) -> io::Result<Self> {
-        let told = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
-        let known = told.stx_mask & StatxFlags::DIOALIGN.bits() != 0
-            && told.stx_dio_offset_align.is_power_of_two()
-            && told.stx_dio_mem_align.is_power_of_two();
-        let (unit, memory_unit) = if known {
-            (u64::from(told.stx_dio_offset_align), told.stx_dio_mem_align as usize)
-        } else {
-            (DEFAULT_UNIT, DEFAULT_UNIT as usize)
-        };
+        let (unit, memory_unit) = direct_alignment(file)?.unwrap_or((DEFAULT_UNIT, DEFAULT_UNIT as usize));
         Ok(Self { unit, memory_unit, partial: RwLock::new(LockClass::DEVICE, ()) })
     }
 
@@ -83,7 +71,7 @@ impl Direct {
         file: &File,
         offset: u64,
         bufs: &[io::IoSlice<'_>],
-        flags: ReadWriteFlags,
+        is_durable: bool,
     ) -> io::Result<()> {
         let bytes = total_bytes(bufs);
         let whole = self.is_aligned(offset) && self.is_aligned(bytes);
@@ -92,7 +80,7 @@ impl Direct {
         if let [buf] = bufs
             && self.suits(offset, buf)
         {
-            return write_all(file, offset, bufs, flags);
+            return write_all_at(file, offset, bufs, is_durable);
         }
         let mut source = bufs.iter().flat_map(|buf| buf.chunks(self.unit as usize));
         let mut left: &[u8] = &[];
@@ -111,7 +99,7 @@ impl Direct {
                 left = after;
                 into = &mut into[len..];
             }
-            write_all(file, window.start, &[io::IoSlice::new(buf)], flags)?;
+            write_all_at(file, window.start, &[io::IoSlice::new(buf)], is_durable)?;
         }
         Ok(())
     }

@@ -15,11 +15,8 @@ use std::io;
 use std::ptr::NonNull;
 
 use extant_rt::{LockClass, Mutex};
-use rustix::fs::FallocateFlags;
-use rustix::io::{ReadWriteFlags, retry_on_intr};
-use rustix::mm::{MapFlags, ProtFlags};
 
-use super::{supported, write_all};
+use crate::host::{allocate, map_file, punch, unmap_file, write_all_at};
 
 /// Bytes that are allocated together.
 const GRANULE_BYTES: u64 = 64 << 10;
@@ -46,18 +43,9 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps the `bytes` of a file that is open for writing.
-    #[expect(unsafe_code, reason = "mmap")]
     pub fn new(file: &File, bytes: u64) -> io::Result<Self> {
         let len = usize::try_from(bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
-        let address = if len == 0 {
-            None
-        } else {
-            let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-            // SAFETY: the address is chosen by the kernel, so no memory in use is replaced.
-            NonNull::new(
-                unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, file, 0) }?.cast(),
-            )
-        };
+        let address = if len == 0 { None } else { Some(map_file(file, len)?) };
         let spans = (0..bytes.div_ceil(SPAN_BYTES)).map(|_| Mutex::new(LockClass::DEVICE, 0)).collect();
         Ok(Self { address, bytes, spans })
     }
@@ -84,7 +72,7 @@ impl Mapping {
         let end = offset + piece.len() as u64;
         let (Some(address), true) = (self.address, end <= self.bytes) else {
             // What the file became longer by since.
-            return write_all(file, offset, &[io::IoSlice::new(piece)], ReadWriteFlags::empty());
+            return write_all_at(file, offset, &[io::IoSlice::new(piece)], false);
         };
         let span = (offset / SPAN_BYTES) as usize;
         let mut allocated = self.spans[span].lock();
@@ -93,10 +81,8 @@ impl Mapping {
             if *allocated & bit == 0 {
                 let start = granule * GRANULE_BYTES;
                 let len = GRANULE_BYTES.min(self.bytes - start);
-                let result =
-                    retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, len));
-                if !supported(result)? {
-                    return write_all(file, offset, &[io::IoSlice::new(piece)], ReadWriteFlags::empty());
+                if !allocate(file, start, len)? {
+                    return write_all_at(file, offset, &[io::IoSlice::new(piece)], false);
                 }
                 *allocated |= bit;
             }
@@ -111,7 +97,6 @@ impl Mapping {
 
     /// Frees the range on the host, so that it reads as zero; false if the host cannot.
     pub fn punch(&self, file: &File, offset: u64, bytes: u64) -> io::Result<bool> {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let (mut at, end) = (offset, offset + bytes);
         while at < end {
             let stop = end.min((at / SPAN_BYTES + 1) * SPAN_BYTES);
@@ -121,7 +106,7 @@ impl Mapping {
                     **allocated &= !(1 << (granule % u64::from(u64::BITS)));
                 }
             }
-            if !supported(retry_on_intr(|| rustix::fs::fallocate(file, flags, at, stop - at)))? {
+            if !punch(file, at, stop - at)? {
                 return Ok(false);
             }
             at = stop;
@@ -134,9 +119,8 @@ impl Drop for Mapping {
     #[expect(unsafe_code, reason = "munmap")]
     fn drop(&mut self) {
         if let Some(address) = self.address {
-            // SAFETY: the range was mapped by `new` with this length, and no reference into it exists. It fails
-            // only for arguments that are not a map's.
-            let _ = unsafe { rustix::mm::munmap(address.as_ptr().cast(), self.bytes as usize) };
+            // SAFETY: the range was mapped by `new` with this length, and no reference into it exists.
+            unsafe { unmap_file(address, self.bytes as usize) };
         }
     }
 }

@@ -6,7 +6,6 @@ mod verbose;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -15,6 +14,7 @@ use extant_archive::{
     Adjust, CopyOptions, DiskWalk, Entry, EntryKind, Existing, Extent, Extract, Import, Manner, Preserve,
     Sink, Source, StreamWriter, TreePath, pour_concurrently,
 };
+use extant_block::{identity, os_string};
 
 use super::{Outcome, for_each};
 use crate::address::{Address, DiskPath, is_same_image};
@@ -126,7 +126,9 @@ impl Cp {
 
     /// Whether a symbolic link that is named is followed, as it does with a slash behind it.
     fn follows(&self, argument: &OsStr) -> bool {
-        !self.is_recursive() || argument.as_bytes().ends_with(b"/") || argument.as_bytes().ends_with(b"/.")
+        !self.is_recursive()
+            || argument.as_encoded_bytes().ends_with(b"/")
+            || argument.as_encoded_bytes().ends_with(b"/.")
     }
 
     fn is_recursive(&self) -> bool {
@@ -247,7 +249,7 @@ impl Cp {
         argument: &OsStr,
         goal: &Goal,
     ) -> Result<(), Failure> {
-        let to = goal.directory.join(OsStr::from_bytes(&goal.at.to_bytes()));
+        let to = goal.directory.join(os_string(goal.at.to_bytes()));
         let find = |path: &Path, follows| if follows { fs.lookup(path) } else { fs.symlink_lookup(path) };
         let source = find(&place.path, self.follows(argument));
         let there = find(&to, !self.remove_destination && self.follows(argument));
@@ -318,8 +320,8 @@ impl Cp {
             let failed = |error| Failure::tree_below(&place.image, &place.path, &at, error);
             let mut extract = Extract::new(&goal.directory, self.options()).map_err(failed)?;
             extract = extract.spelled(goal.at.clone());
-            if let Ok(image) = place.image.metadata() {
-                extract = extract.keep(&image);
+            if let Ok(image) = identity(&place.image) {
+                extract = extract.keep(image);
             }
             let walk = self.disk_walk(&fs, place, argument).at(goal.at.clone());
             let to = goal.directory.display().to_string();
@@ -397,7 +399,7 @@ impl Cp {
         }
         if !is_directory
             && !self.no_target_directory
-            && (count > 1 || path.as_os_str().as_bytes().ends_with(b"/"))
+            && (count > 1 || path.as_os_str().as_encoded_bytes().ends_with(b"/"))
         {
             return Err(Failure::new("not_a_directory", name, "no such directory"));
         }
@@ -409,7 +411,7 @@ impl Target<'_> {
     /// Where a source goes: into a target that is a directory, or in its place. `DIR/.` and a whole disk mean their
     /// entries.
     fn goal(&mut self, argument: &OsStr, source: &Path, is_directory: bool) -> Result<Goal, Failure> {
-        let is_content = argument.as_bytes().ends_with(b"/.") || source.file_name().is_none();
+        let is_content = argument.as_encoded_bytes().ends_with(b"/.") || source.file_name().is_none();
         let (directory, name) = match (self.is_directory, is_content) {
             (true, true) => return Ok(Goal { directory: self.path.to_owned(), at: TreePath::root() }),
             (true, false) => (self.path.to_owned(), source.file_name()),
@@ -432,7 +434,9 @@ impl Target<'_> {
             let message = "another source was just copied there; copy one of them under another name";
             return Err(Failure::new("exists", directory.join(name).display().to_string(), message));
         }
-        let at = TreePath::root().join(name.as_bytes()).map_err(|error| Failure::tree(self.path, error))?;
+        let at = TreePath::root()
+            .join(name.as_encoded_bytes())
+            .map_err(|error| Failure::tree(self.path, error))?;
         Ok(Goal { directory, at })
     }
 }

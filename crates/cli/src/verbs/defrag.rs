@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -95,11 +94,11 @@ impl Lines<'_> {
         };
         if self.as_json {
             let mut object = Map::new();
-            put_text(&mut object, "path", path.as_os_str().as_bytes());
+            put_text(&mut object, "path", path.as_os_str().as_encoded_bytes());
             object.extend(what.as_object().cloned().unwrap_or_default());
             self.files.push(Value::Object(object));
         } else if self.written.is_ok() {
-            let name = self.output.name(path.as_os_str().as_bytes());
+            let name = self.output.name(path.as_os_str().as_encoded_bytes());
             self.written = self.output.line([&name, b": ".as_slice(), line.as_bytes()].concat());
         }
     }
@@ -171,7 +170,7 @@ impl Defrag {
     ) -> Result<(), Failure> {
         if self.json {
             let mut document = sums(&place.image, self.dry_run, done);
-            put_text(&mut document, "path", place.path.as_os_str().as_bytes());
+            put_text(&mut document, "path", place.path.as_os_str().as_encoded_bytes());
             document.insert("entries".to_owned(), files.into());
             document.insert("before".to_owned(), layouts.before.document(layouts.block_bytes));
             if !self.dry_run {

@@ -1,6 +1,5 @@
 //! `extant diff`.
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -109,7 +108,7 @@ impl Diff {
 
 /// The path on the disks.
 fn full_path(root: &Path, change: &Change) -> Vec<u8> {
-    let root = root.as_os_str().as_bytes().trim_ascii_end();
+    let root = root.as_os_str().as_encoded_bytes().trim_ascii_end();
     let root = root.strip_suffix(b"/").unwrap_or(root);
     let path = [root, b"/", &change.path.to_bytes()].concat();
     if path.len() > 1 && change.path.is_root() { path[..path.len() - 1].to_vec() } else { path }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -61,14 +60,14 @@ impl Du {
                 if self.reading.json {
                     let mut object = Map::new();
                     object.insert("image".to_owned(), place.image.display().to_string().into());
-                    put_text(&mut object, "path", path.as_os_str().as_bytes());
+                    put_text(&mut object, "path", path.as_os_str().as_encoded_bytes());
                     object.insert("allocated_bytes".to_owned(), (*bytes).into());
                     documents.push(Value::Object(object));
                     continue;
                 }
                 let size =
                     if self.human_readable { size::short(*bytes) } else { bytes.div_ceil(1024).to_string() };
-                let name = output.name(path.as_os_str().as_bytes());
+                let name = output.name(path.as_os_str().as_encoded_bytes());
                 output.line([size.as_bytes(), b"\t", &name].concat())?;
             }
         }

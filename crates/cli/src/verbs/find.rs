@@ -3,11 +3,11 @@
 mod pattern;
 
 use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use clap::Args;
 use extant::{FileType, Filesystem, Metadata, ReadAhead, Timestamp};
+use extant_block::os_string;
 use serde_json::{Map, Value, json};
 
 use super::{Outcome, Report};
@@ -102,7 +102,7 @@ fn parse_type(text: &str) -> Result<FileType, String> {
 pub fn with_two_dashes(arguments: Vec<OsString>) -> Vec<OsString> {
     let is_find = arguments.get(1).is_some_and(|verb| verb == "find");
     let spell = |argument: OsString| match TESTS.iter().any(|test| argument == *test) {
-        true => OsString::from_vec([b"-", argument.as_bytes()].concat()),
+        true => os_string([b"-", argument.as_encoded_bytes()].concat()),
         false => argument,
     };
     if is_find { arguments.into_iter().map(spell).collect() } else { arguments }
@@ -127,13 +127,13 @@ impl Find {
                 if self.reading.json {
                     let mut object = Map::new();
                     object.insert("image".to_owned(), place.image.display().to_string().into());
-                    put_text(&mut object, "path", place.path.as_os_str().as_bytes());
+                    put_text(&mut object, "path", place.path.as_os_str().as_encoded_bytes());
                     object.insert("type".to_owned(), kind(metadata.file_type).into());
                     object.insert("size_bytes".to_owned(), metadata.size.into());
                     documents.push(Value::Object(object));
                     return Ok(());
                 }
-                let name = output.name(place.path.as_os_str().as_bytes());
+                let name = output.name(place.path.as_os_str().as_encoded_bytes());
                 output.line(name)
             };
             match disks.of(&place) {
@@ -192,7 +192,10 @@ impl Find {
         let name = place.path.file_name().unwrap_or(place.path.as_os_str());
         let time = |time: Timestamp| (time.seconds, time.nanoseconds);
         self.mindepth.is_none_or(|least| depth >= least)
-            && self.name.as_ref().is_none_or(|pattern| matches(pattern.as_bytes(), name.as_bytes()))
+            && self
+                .name
+                .as_ref()
+                .is_none_or(|pattern| matches(pattern.as_encoded_bytes(), name.as_encoded_bytes()))
             && self.file_type.is_none_or(|wanted| wanted == metadata.file_type)
             && self.size.is_none_or(|size| size.holds(metadata.size))
             && newer.is_none_or(|newer| time(metadata.mtime) > time(newer))

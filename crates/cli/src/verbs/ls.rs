@@ -1,7 +1,6 @@
 //! `extant ls`.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use clap::Args;
@@ -123,7 +122,7 @@ impl Listing<'_> {
         let found = self.find(fs, &place).map_err(failed_at(&place));
         let Some((file, dir)) = self.report.unless_failed(found) else { return Ok(()) };
         let Some(dir) = dir else {
-            let row = Row { name: place.path.as_os_str().as_bytes().to_vec(), file: Some(file) };
+            let row = Row { name: place.path.as_os_str().as_encoded_bytes().to_vec(), file: Some(file) };
             return self.rows(&names, &place, vec![row]);
         };
         if self.verb.recursive {
@@ -145,8 +144,8 @@ impl Listing<'_> {
     fn find(&self, fs: &Filesystem, place: &DiskPath) -> extant::Result<(File, Option<Dir>)> {
         let file = fs.symlink_lookup(&place.path)?;
         // A link to a directory is listed as the directory only if it is not looked at closely, as ls does.
-        let follows =
-            !self.verb.long && !self.verb.directory || place.path.as_os_str().as_bytes().ends_with(b"/");
+        let follows = !self.verb.long && !self.verb.directory
+            || place.path.as_os_str().as_encoded_bytes().ends_with(b"/");
         let file = if follows { fs.lookup(&place.path).unwrap_or(file) } else { file };
         let is_listed = file.metadata().file_type == FileType::Directory && !self.verb.directory;
         let dir = if is_listed { Some(fs.dir(&place.path)?) } else { None };
@@ -181,7 +180,7 @@ impl Listing<'_> {
         if self.verb.reading.json {
             let mut object = Map::new();
             object.insert("image".to_owned(), place.image.display().to_string().into());
-            put_text(&mut object, "path", place.path.as_os_str().as_bytes());
+            put_text(&mut object, "path", place.path.as_os_str().as_encoded_bytes());
             let entries = rows.iter().filter_map(|row| {
                 let mut entry = Map::new();
                 put_text(&mut entry, "name", &row.name);

@@ -9,7 +9,9 @@ mod defrag;
 mod df;
 mod diff;
 mod du;
+#[cfg(target_os = "linux")]
 mod exec;
+#[cfg(target_os = "linux")]
 mod exec_sibling;
 mod export;
 mod find;
@@ -19,19 +21,24 @@ mod info;
 mod ls;
 mod manuals;
 mod mkfs;
+#[cfg(target_os = "linux")]
 mod mount;
 mod names;
 mod quota;
 mod replay;
 mod resize;
 mod rm;
+#[cfg(target_os = "linux")]
 mod serve;
 mod stat;
+#[cfg(target_os = "linux")]
 mod sync;
+#[cfg(target_os = "linux")]
 mod top;
 mod touch;
 mod trim;
 mod tune;
+#[cfg(target_os = "linux")]
 mod umount;
 
 use std::ffi::OsString;
@@ -42,7 +49,9 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::failure::{EXIT_FSCK_USAGE, EXIT_USAGE, Failure};
 use crate::output;
 use crate::stats;
+#[cfg(target_os = "linux")]
 pub use info::uuid_text;
+#[cfg(target_os = "linux")]
 pub use mkfs::{Content, DiskFormat, Place, Target};
 
 /// What a verb gives back: its exit status, or why it failed.
@@ -91,10 +100,15 @@ enum Verb {
     Ln(names::Ln),
     Chmod(attributes::Chmod),
     Chown(attributes::Chown),
+    #[cfg(target_os = "linux")]
     Mount(mount::Mount),
+    #[cfg(target_os = "linux")]
     Umount(umount::Umount),
+    #[cfg(target_os = "linux")]
     Exec(exec::Exec),
+    #[cfg(target_os = "linux")]
     Sync(sync::SyncArguments),
+    #[cfg(target_os = "linux")]
     Top(top::Top),
     Info(info::Info),
     Check(check::Check),
@@ -105,8 +119,11 @@ enum Verb {
     Tune(Box<tune::Tune>),
     Trim(trim::Trim),
     Quota(quota::Quota),
+    #[cfg(target_os = "linux")]
     Serve(serve::Serve),
+    #[cfg(target_os = "linux")]
     Bench(exec_sibling::Bench),
+    #[cfg(target_os = "linux")]
     Lab(exec_sibling::Lab),
     Completions(completions::Completions),
     Manuals(manuals::Manuals),
@@ -115,6 +132,7 @@ enum Verb {
 /// Does what the command line says.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let arguments = find::with_two_dashes(arguments);
+    #[cfg(target_os = "linux")]
     if let Some(exit) = mount::called_by_mount(&arguments) {
         return ExitCode::from(exit);
     }
@@ -162,6 +180,7 @@ fn wants_stats(matches: &ArgMatches) -> bool {
 ///
 /// # Errors
 /// `usage` for a wrong command line, and the verb's own failure.
+#[cfg(target_os = "linux")]
 pub fn outcome(words: impl IntoIterator<Item = OsString>) -> Outcome {
     let words = std::iter::once(OsString::from("extant")).chain(words);
     let command = Command::try_parse_from(words).map_err(|error| Failure::usage(first_line(&error)))?;
@@ -194,10 +213,15 @@ impl Verb {
             Self::Ln(verb) => verb.run(),
             Self::Chmod(verb) => verb.run(),
             Self::Chown(verb) => verb.run(),
+            #[cfg(target_os = "linux")]
             Self::Mount(verb) => verb.run(),
+            #[cfg(target_os = "linux")]
             Self::Umount(verb) => verb.run(),
+            #[cfg(target_os = "linux")]
             Self::Exec(verb) => verb.run(),
+            #[cfg(target_os = "linux")]
             Self::Sync(verb) => verb.run(),
+            #[cfg(target_os = "linux")]
             Self::Top(verb) => verb.run(),
             Self::Info(verb) => verb.run(),
             Self::Check(verb) => verb.run(),
@@ -208,8 +232,11 @@ impl Verb {
             Self::Tune(verb) => verb.run(),
             Self::Trim(verb) => verb.run(),
             Self::Quota(verb) => verb.run(),
+            #[cfg(target_os = "linux")]
             Self::Serve(verb) => verb.run(),
+            #[cfg(target_os = "linux")]
             Self::Bench(verb) => verb.run(),
+            #[cfg(target_os = "linux")]
             Self::Lab(verb) => verb.run(),
             Self::Completions(verb) => verb.run(),
             Self::Manuals(verb) => verb.run(),

@@ -17,6 +17,7 @@ use super::Outcome;
 use crate::devices::OpenImage;
 use crate::disks::{ImageLocation, Reading, chosen_location, clock, open_for_reading};
 use crate::failure::Failure;
+use crate::host;
 use crate::output::{self, Output};
 use crate::size;
 
@@ -147,9 +148,10 @@ impl Resize {
                 "of a mounted disk say how large it is to be, as in `extant resize DIR 30G`",
             ));
         };
-        let found = rustix::fs::statvfs(&self.image).map_err(|e| Failure::host(&self.image, &e.into()))?;
-        let (place, bytes) = (self.image.display().to_string(), bytes - bytes % found.f_frsize.max(1));
-        resize_mounted(&self.image, bytes / found.f_frsize.max(1)).map_err(|error| match error.kind() {
+        let block_bytes =
+            host::mounted_block_size(&self.image).map_err(|e| Failure::host(&self.image, &e))?;
+        let (place, bytes) = (self.image.display().to_string(), bytes - bytes % block_bytes.max(1));
+        resize_mounted(&self.image, bytes / block_bytes.max(1)).map_err(|error| match error.kind() {
             ErrorKind::Unsupported => {
                 Failure::new("unsupported", place.clone(), "what is mounted there cannot be made larger")
             }

@@ -1,7 +1,6 @@
 //! `extant stat`.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use clap::Args;
@@ -43,7 +42,7 @@ impl Stat {
             if self.reading.json {
                 let mut object = Map::new();
                 object.insert("image".to_owned(), place.image.display().to_string().into());
-                put_text(&mut object, "path", place.path.as_os_str().as_bytes());
+                put_text(&mut object, "path", place.path.as_os_str().as_encoded_bytes());
                 object.extend(document(&file).map_err(failed_at(&place))?);
                 object.insert("xattrs".to_owned(), xattr_documents(&file).map_err(failed_at(&place))?.into());
                 documents.push(Value::Object(object));
@@ -62,7 +61,7 @@ impl Stat {
 
 fn write(place: &DiskPath, file: &File, output: &mut Output) -> Result<(), Failure> {
     let metadata = file.metadata();
-    let mut name = output.name(place.path.as_os_str().as_bytes());
+    let mut name = output.name(place.path.as_os_str().as_encoded_bytes());
     if metadata.file_type == FileType::Symlink {
         let target = file.read_link().map_err(failed_at(place))?;
         name.extend([b" -> ".as_slice(), &output.name(&target)].concat());

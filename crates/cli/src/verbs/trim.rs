@@ -1,7 +1,6 @@
 //! `extant trim`.
 
 use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -11,11 +10,9 @@ use serde_json::json;
 use super::Outcome;
 use crate::disks::{ImageLocation, Reading, open_for_reading, open_for_writing, unmount};
 use crate::failure::Failure;
+use crate::host;
 use crate::output::Output;
 use crate::size;
-
-/// Bytes of a block of `st_blocks`.
-const STAT_BLOCK_BYTES: u64 = 512;
 
 /// Give the free space of a disk back to the host
 ///
@@ -140,5 +137,5 @@ impl Trim {
 /// The bytes that the host has allocated for an image file; none of a device.
 fn host_bytes(image: &Path) -> Option<u64> {
     let found = image.metadata().ok().filter(Metadata::is_file)?;
-    Some(found.blocks() * STAT_BLOCK_BYTES)
+    host::allocated_bytes(&found)
 }

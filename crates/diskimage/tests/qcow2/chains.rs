@@ -68,6 +68,7 @@ fn image_that_is_longer_than_its_backing_file_ends_with_zeroes() {
     qemu_img(dir.path(), &["compare", "-f", "qcow2", "-F", "raw", "a.qcow2", "model"]);
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn backing_files_are_below_the_directory_of_the_image_or_one_that_is_allowed() {
     let dir = directory();

@@ -188,6 +188,7 @@ fn disk_that_ends_within_a_cluster_is_written_to_its_end_and_made_longer() {
     assert!(qemu_img(dir.path(), &["info", "a.qcow2"]).contains("(5368709120 bytes)"));
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn discards_give_the_space_of_the_file_back() {
     use std::os::unix::fs::MetadataExt;

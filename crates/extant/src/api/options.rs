@@ -103,7 +103,7 @@ impl Mount {
     }
 
     /// Whether threads commit at intervals, checkpoint, write files back and zero inode tables; otherwise only `sync` and a full log
-    /// commit. On by default.
+    /// commit. On by default, where the host has threads.
     #[must_use]
     pub fn background(mut self, background: bool) -> Self {
         self.options.background = background;

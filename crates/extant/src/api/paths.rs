@@ -328,10 +328,9 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::create_dir`]; `NameTooLong`.
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        use std::os::unix::ffi::OsStrExt;
         let link = link.as_ref();
         let (parent, name) = self.find_parent(link)?;
-        let kind = NewKind::Symlink(target.as_ref().as_os_str().as_bytes());
+        let kind = NewKind::Symlink(target.as_ref().as_os_str().as_encoded_bytes());
         self.create_in(&parent, name, &self.new_inode(kind, 0o777)).map(drop).map_err(at(link))
     }
 

@@ -5,9 +5,9 @@
 //! Test: `tests/std_like/directories.rs`.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use extant_block::os_string;
 use extant_ondisk::{FileType, InodeNumber};
 use extant_rt::Arc;
 
@@ -76,7 +76,7 @@ impl DirEntry {
     /// Its name.
     #[must_use]
     pub fn file_name(&self) -> OsString {
-        OsString::from_vec(self.entry.name.clone())
+        os_string(self.entry.name.clone())
     }
 
     /// The path that was given for the directory, with the name.

@@ -2,10 +2,9 @@
 //!
 //! Symbolic links are followed within the disk, absolute ones from its root; nothing leads to the host.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use extant_block::os_string;
 use extant_ondisk::{FileType, InodeNumber};
 
 use super::filesystem::Filesystem;
@@ -30,13 +29,13 @@ enum Step<'n> {
 impl Filesystem {
     /// The inode at `path`. The last component is followed if it is a symbolic link and `follow` says so.
     pub(super) fn resolve(&self, path: &Path, follow: bool) -> Result<InodeRef> {
-        self.resolve_tracing(path.as_os_str().as_bytes(), follow, &mut |_| {})
+        self.resolve_tracing(path.as_os_str().as_encoded_bytes(), follow, &mut |_| {})
     }
 
     /// The path of what is at `path`, from the root, through no symbolic link, `.` or `..`.
     pub(super) fn resolve_names(&self, path: &Path) -> Result<PathBuf> {
         let mut names: Vec<Vec<u8>> = Vec::new();
-        self.resolve_tracing(path.as_os_str().as_bytes(), true, &mut |step| match step {
+        self.resolve_tracing(path.as_os_str().as_encoded_bytes(), true, &mut |step| match step {
             Step::Root => names.clear(),
             // Above the root is the root.
             Step::Into(b"..") => drop(names.pop()),
@@ -44,7 +43,7 @@ impl Filesystem {
         })?;
         let mut bytes = vec![b'/'];
         bytes.extend(names.join(&b'/'));
-        Ok(OsString::from_vec(bytes).into())
+        Ok(os_string(bytes).into())
     }
 
     /// The directory that holds the last component of `path`, and that component.
@@ -52,10 +51,10 @@ impl Filesystem {
     /// # Errors
     /// `InvalidArgument` if there is no last component or it is `.` or `..`.
     pub(super) fn resolve_parent<'p>(&self, path: &'p Path) -> Result<(InodeRef, &'p [u8])> {
-        let bytes = path.as_os_str().as_bytes();
-        let end = bytes.iter().rposition(|b| *b != b'/').map_or(0, |last| last + 1);
+        let bytes = path.as_os_str().as_encoded_bytes();
+        let end = bytes.iter().rposition(|b| !is_separator(b)).map_or(0, |last| last + 1);
         let bytes = &bytes[..end];
-        let start = bytes.iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
+        let start = bytes.iter().rposition(is_separator).map_or(0, |slash| slash + 1);
         let (parent, name) = bytes.split_at(start);
         if matches!(name, b"" | b"." | b"..") {
             return Err(Error::InvalidArgument("the path has no last name"));
@@ -76,9 +75,9 @@ impl Filesystem {
         let mut here = self.volume().inode(InodeNumber::ROOT)?;
         // Components still to go, the next one last.
         let mut pending: Vec<Vec<u8>> = Vec::new();
-        push_components(&mut pending, path)?;
+        push_components(&mut pending, path, is_separator)?;
         let mut links = 0;
-        let must_be_directory = path.ends_with(b"/");
+        let must_be_directory = path.last().is_some_and(is_separator);
         while let Some(name) = pending.pop() {
             if !here.is_directory() {
                 return Err(Error::NotADirectory);
@@ -99,7 +98,7 @@ impl Filesystem {
                     trace(Step::Root);
                     here = self.volume().inode(InodeNumber::ROOT)?;
                 }
-                push_components(&mut pending, &target)?;
+                push_components(&mut pending, &target, |byte| *byte == b'/')?;
                 continue;
             }
             trace(Step::Into(&name));
@@ -112,11 +111,20 @@ impl Filesystem {
     }
 }
 
-fn push_components(pending: &mut Vec<Vec<u8>>, path: &[u8]) -> Result<()> {
+/// Whether a byte of a path as the host writes it separates names: on Windows `\` does, too.
+fn is_separator(byte: &u8) -> bool {
+    std::path::is_separator(char::from(*byte))
+}
+
+fn push_components(
+    pending: &mut Vec<Vec<u8>>,
+    path: &[u8],
+    is_separator: impl Fn(&u8) -> bool,
+) -> Result<()> {
     let held: usize = pending.iter().map(Vec::len).sum();
     if held + path.len() > PENDING_BYTES_MAX {
         return Err(Error::NameTooLong);
     }
-    pending.extend(path.split(|b| *b == b'/').rev().filter(|name| !name.is_empty()).map(<[u8]>::to_vec));
+    pending.extend(path.split(is_separator).rev().filter(|name| !name.is_empty()).map(<[u8]>::to_vec));
     Ok(())
 }

@@ -24,8 +24,6 @@ mod layout;
 mod space;
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use extant_ondisk::{FileType, InodeNumber};
@@ -331,7 +329,7 @@ impl Defrag<'_, '_> {
             let is_wanted =
                 matches!(item.file_type, None | Some(FileType::Regular) | Some(FileType::Directory));
             if is_wanted && !matches!(item.name, b"." | b"..") {
-                names.push((item.inode, path.join(OsStr::from_bytes(item.name))));
+                names.push((item.inode, path.join(extant_block::os_string(item.name.to_vec()))));
             }
             true
         })?;

@@ -93,7 +93,7 @@ impl MmpGuard {
             }
         }
         mmp.set_mmp_seq((RandomState::new().build_hasher().finish() % u64::from(SEQ_MAX)) as u32 + 1);
-        mmp.set_mmp_nodename(name(rustix::system::uname().nodename().to_bytes()));
+        mmp.set_mmp_nodename(name(&extant_block::host_name()));
         mmp.set_mmp_bdevname(name(DEVICE_NAME));
         let interval_s = u64::from(CHECKS_PER_UPDATE) * u64::from(update_interval_s);
         mmp.set_mmp_check_interval(check_interval_s(interval_s));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use extant_alloc::Tuning;
 use extant_block::BlockDevice;
-use extant_rt::{WallClock, available_parallelism};
+use extant_rt::{HAS_THREADS, WallClock, available_parallelism};
 
 use crate::metadata::tables::START_DELAY as TABLE_DELAY;
 
@@ -71,7 +71,7 @@ impl Default for Options {
             keep_clean_pages: true,
             tuning: Tuning::default(),
             last_mounted: None,
-            background: true,
+            background: HAS_THREADS,
             commit_interval: COMMIT_INTERVAL,
             table_delay: TABLE_DELAY,
             discard: false,

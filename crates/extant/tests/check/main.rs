@@ -3,6 +3,7 @@
 //!
 //! "Clean" of `e2fsck` is: exit status 0, no question and no warning. Where the two differ on purpose, the table of
 //! the test says so and why.
+#![cfg(target_os = "linux")]
 
 mod clean;
 mod damage;

@@ -23,6 +23,7 @@
 //!
 //! `EXTANT_CRASH_SCALE=10` looks at ten times as many random sequences, and crashes of short ones. `EXTANT_CRASH_ONLY=DISK:SEED`
 //! looks at every crash of one sequence of a test; a failing test prints the command.
+#![cfg(target_os = "linux")]
 
 mod disk;
 mod explore;

@@ -2,6 +2,7 @@
 //! on the way; and threads that work meanwhile.
 //!
 //! Tests that need mke2fs, e2fsck or loop devices say so where there are none.
+#![cfg(target_os = "linux")]
 
 mod age;
 mod aged;

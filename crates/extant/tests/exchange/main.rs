@@ -6,6 +6,7 @@
 //!
 //! `EXTANT_EXCHANGE_SETS=60` adds rounds on disks with so many random sets of features, and `EXTANT_EXCHANGE_FROM=N` begins with
 //! another one.
+#![cfg(target_os = "linux")]
 
 mod kernel;
 mod listing;

@@ -1,6 +1,7 @@
 //! Fast commits: those of Linux are replayed as Linux replays them, and to the end wherever a crash comes; ours make syncs cheap.
 //!
 //! Tests that lack a tool, root or a loop device say so and end.
+#![cfg(target_os = "linux")]
 
 mod crash;
 mod damage;

@@ -346,6 +346,7 @@ fn inodes_and_files_equal_those_of_mke2fs() {
     }
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn huge_disks_are_made_at_once_and_stay_sparse() {
     for (bytes, most) in [(1024 * GIB, 24 * MIB), (20 * 1024 * GIB, 400 * MIB)] {

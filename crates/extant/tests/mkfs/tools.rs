@@ -15,7 +15,11 @@ impl Image {
     pub fn new(bytes: u64) -> Self {
         // A file in memory may be of any size, one on a disk often not above 16 TiB.
         let memory = Path::new("/dev/shm");
-        let directory = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+        let directory = if memory.is_dir() {
+            tempfile::tempdir_in(memory)
+        } else {
+            tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))
+        };
         let directory = directory.expect("a directory");
         let path = directory.path().join("image");
         std::fs::File::create(&path).and_then(|file| file.set_len(bytes)).expect("a sparse file");
@@ -27,6 +31,7 @@ impl Image {
     }
 
     /// Bytes that the file takes on its own disk.
+    #[cfg(unix)]
     pub fn taken_bytes(&self) -> u64 {
         use std::os::unix::fs::MetadataExt;
         std::fs::metadata(&self.path).expect("the image").blocks() * 512

@@ -14,8 +14,8 @@ pub struct Image {
 impl Image {
     /// A file of zeroes.
     pub fn blank(bytes: u64) -> Self {
-        let folder =
-            tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().expect("a folder"));
+        let folder = tempfile::tempdir_in("/dev/shm")
+            .unwrap_or_else(|_| tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder"));
         let path = folder.path().join("image");
         std::fs::File::create(&path).and_then(|file| file.set_len(bytes)).expect("an image");
         Self { path, _folder: folder }

@@ -1,7 +1,6 @@
 //! Directories and trees as iterators.
 
 use std::collections::BTreeSet;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use extant::device::{BlockDevice, MemoryDevice};
@@ -19,7 +18,10 @@ fn entries_have_paths_types_and_attributes() {
         fs.read_dir("dir/").expect("a directory").map(|entry| entry.expect("an entry")).collect();
     entries.sort_by_key(|entry| entry.file_name());
     let [file, link, sub] = &entries[..] else { panic!("{entries:?}") };
-    assert_eq!((file.path().as_path(), link.file_name().as_bytes()), (Path::new("dir/file"), &b"link"[..]));
+    assert_eq!(
+        (file.path().as_path(), link.file_name().as_encoded_bytes()),
+        (Path::new("dir/file"), &b"link"[..])
+    );
     assert!(file.file_type().expect("a type").is_file() && sub.file_type().expect("a type").is_dir());
     let of = link.metadata().expect("stat");
     assert!(of.is_symlink() && of.len() == 4 && of.inode == link.inode());

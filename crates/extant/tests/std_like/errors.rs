@@ -36,13 +36,15 @@ fn kinds_are_those_of_the_numbers() {
         Error::Unsupported("x"),
         Error::Incompatible("x".into()),
     ];
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let image = dir.path().join("disk.img");
     let held = FileDevice::open(&image, DeviceAccess { create: Create::New, ..DeviceAccess::default() });
     let open = |path: &Path| Mount::new().open(path).expect_err("no disk, or one in use");
     let of_devices = [open(&image), open(dir.path()), open(&dir.path().join("none"))];
     drop(held.expect("a new image"));
+    #[cfg(target_os = "linux")]
     assert_eq!(of_devices.each_ref().map(Error::raw_os_error), [16, 22, 2], "{of_devices:?}");
+    #[cfg(target_os = "linux")]
     for error in errors.into_iter().chain(of_devices) {
         let of_number = io::Error::from_raw_os_error(error.raw_os_error());
         assert_eq!(error.kind(), of_number.kind(), "{error:?} and {of_number:?}");
@@ -53,7 +55,9 @@ fn kinds_are_those_of_the_numbers() {
 fn an_io_error_keeps_path_number_text_and_source() {
     let fs = new_disk(32);
     let error = fs.open("/none").expect_err("nothing there");
-    assert_eq!((error.path(), error.raw_os_error()), (Some(Path::new("/none")), 2));
+    assert_eq!(error.path(), Some(Path::new("/none")));
+    #[cfg(target_os = "linux")]
+    assert_eq!(error.raw_os_error(), 2);
     assert!(matches!(error.cause(), Error::NotFound));
     let error = io::Error::from(error);
     assert_eq!(
@@ -62,6 +66,8 @@ fn an_io_error_keeps_path_number_text_and_source() {
     );
     assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("no such file or directory"));
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()).expect("the engine's error");
+    assert!(matches!(inner.cause(), Error::NotFound));
+    #[cfg(target_os = "linux")]
     assert_eq!(inner.raw_os_error(), 2);
     assert!(matches!(error.downcast::<Error>().expect("the engine's error").into_cause(), Error::NotFound));
 }

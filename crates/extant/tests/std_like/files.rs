@@ -56,7 +56,7 @@ macro_rules! work {
 
 #[test]
 fn paths_do_what_those_of_the_host_do() {
-    let host = tempfile::tempdir().expect("a directory");
+    let host = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let fs = new_disk(32);
     fs.create_dir("/root").expect("a directory");
     let theirs = work!([std::fs::] below host.path().display());

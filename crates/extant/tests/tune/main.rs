@@ -1,5 +1,6 @@
 //! `Tune`: what it changes is what tune2fs changes, and no crash or failure on the way costs anything. The judges are `e2fsck` and the
 //! kernel.
+#![cfg(target_os = "linux")]
 
 mod changes;
 mod crash;

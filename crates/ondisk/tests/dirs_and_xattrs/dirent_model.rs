@@ -7,8 +7,8 @@ use extant_ondisk::dirent::{
 };
 use extant_ondisk::{FileType, InodeNumber};
 
-use crate::image::checksums;
 use crate::rng::Rng;
+use crate::sums::checksums;
 
 type Model = BTreeMap<Vec<u8>, (u32, u8)>;
 

@@ -9,9 +9,9 @@ use extant_ondisk::htree::{
 };
 use extant_ondisk::{InodeNumber, LogicalBlock};
 
-use crate::image::checksums;
 use crate::indexed_dir::IndexedDir;
 use crate::rng::Rng;
+use crate::sums::checksums;
 
 const OWN: InodeNumber = InodeNumber(12);
 

@@ -7,19 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use extant_ondisk::{
-    ChecksumKind, Checksums, FsBlock, InodeNumber, RawInode, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
+    Checksums, FsBlock, InodeNumber, RawInode, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
-
-/// Checksums of a disk with `metadata_csum` and this seed.
-pub fn checksums(seed: u32) -> Checksums {
-    Checksums {
-        kind: ChecksumKind::Crc32c,
-        seed,
-        desc_size: 64,
-        block_bitmap_bytes: 4096,
-        inode_bitmap_bytes: 1024,
-    }
-}
 
 /// Runs a program to success.
 pub fn run(program: &str, args: &[&str]) -> String {

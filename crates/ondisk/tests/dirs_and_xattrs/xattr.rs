@@ -6,8 +6,8 @@ use extant_ondisk::xattr::{
 };
 use extant_ondisk::{FsBlock, xattr};
 
-use crate::image::checksums;
 use crate::rng::Rng;
+use crate::sums::checksums;
 
 fn random(rng: &mut Rng) -> Xattr {
     let name_len = rng.below(12);

@@ -1,5 +1,6 @@
 //! The formats against disks that others made: `mke2fs` and the kernel write, `dumpe2fs` and `debugfs` say what
 //! is on the disk, and this crate must say the same. Tests whose tools are missing print "skipped".
+#![cfg(target_os = "linux")]
 
 mod disk;
 mod files;

@@ -21,11 +21,14 @@ pub fn is_current<T>(thread: &JoinHandle<T>) -> bool {
 }
 
 /// Calls `run` with each index below `count`, each on a thread of its own, and returns the results in that order
-/// once all have ended.
+/// once all have ended. Where the host has no threads the calling one does it all, in that order.
 ///
 /// # Panics
 /// If the host gives no thread; and as `run` does, once all have ended.
 pub fn parallel<T: Send>(count: usize, run: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    if !crate::HAS_THREADS {
+        return (0..count).map(run).collect();
+    }
     thread::scope(|scope| {
         let run = &run;
         let threads: Vec<_> = (0..count).map(|index| scope.spawn(move || run(index))).collect();

@@ -4,16 +4,17 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::mem;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use extant::Timestamp;
 use extant::mode::S_IRWXUGO;
 use extant_archive::{Attributes, Source, StreamReader, TreePath, Walk};
+use extant_block::identity;
 
 use super::{Cp, STREAM, into_itself, is_a_directory};
 use crate::address::{DiskPath, is_same_image};
 use crate::failure::Failure;
+use crate::host;
 
 /// The permissions of a new file that is read from standard input.
 const STREAM_MODE: u16 = 0o644;
@@ -72,21 +73,18 @@ impl Cp {
         if is_same_image(path, &target.image) {
             return Err(into_itself(path.display()));
         }
-        let kind = found.file_type();
-        let is_stream = kind.is_fifo() || kind.is_char_device() || kind.is_block_device() || kind.is_socket();
-        if is_stream && !self.is_recursive() {
+        if host::is_stream(found.file_type()) && !self.is_recursive() {
             let file = File::open(path).map_err(failed)?;
-            let mtime = Timestamp { seconds: found.mtime(), nanoseconds: found.mtime_nsec() as u32 };
-            let mode = found.mode() as u16 & S_IRWXUGO;
-            let attributes =
-                Attributes { mode, uid: found.uid(), gid: found.gid(), mtime, ..Attributes::default() };
+            let mtime = found.modified().map_err(failed)?.into();
+            let (mode, uid, gid) = host::mode_and_owner(&found);
+            let attributes = Attributes { mode: mode & S_IRWXUGO, uid, gid, mtime, ..Attributes::default() };
             let input = HostInput::Stream(Box::new(file), path.to_owned(), attributes);
             return Ok(HostSource { is_directory: false, input });
         }
         let links = self.options().preserve.links;
         let mut walk = Walk::new(path).follow_root(self.follows(argument)).hard_links(links);
-        if let Ok(image) = target.image.metadata() {
-            walk = walk.exclude(&image);
+        if let Ok(image) = identity(&target.image) {
+            walk = walk.exclude(image);
         }
         Ok(HostSource { is_directory: found.is_dir(), input: HostInput::Tree(walk) })
     }
@@ -96,12 +94,11 @@ impl Cp {
 pub fn standard_input() -> Result<Box<dyn Read + Send>, Failure> {
     let failed = |error| Failure::host(Path::new(STANDARD_INPUT), &error);
     let input = io::stdin();
-    let found = rustix::fs::fstat(&input).map_err(|error| failed(error.into()))?;
-    if !rustix::fs::FileType::from_raw_mode(found.st_mode).is_fifo() {
+    if !host::stdin_is_pipe().map_err(failed)? {
         return Ok(Box::new(input));
     }
     let mut content = tempfile::spooled_tempfile(INPUT_MEMORY_BYTES_MAX);
-    let not_kept = |error| Failure::host(&std::env::temp_dir(), &error);
+    let not_kept = |error| Failure::host(&host::temporary_directory(), &error);
     let mut piece = vec![0; 1 << 16];
     let mut input = input.lock();
     loop {

@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
 
 use extant_archive::{Entry, Sink, TreePath};
 
@@ -34,7 +33,7 @@ impl<'a> Verbose<'a> {
             escape(&path)
         };
         let below = &path.components()[self.at.components().len()..];
-        let from = join(self.source.as_bytes(), below);
+        let from = join(self.source.as_encoded_bytes(), below);
         let to = join(self.to.as_bytes(), &path.components());
         writeln!(std::io::stdout(), "'{from}' -> '{to}'")
     }

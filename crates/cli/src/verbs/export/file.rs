@@ -2,13 +2,10 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::failure::Failure;
-
-/// The mode of a new file, less what the umask takes.
-const NEW_FILE_MODE: u32 = 0o666;
+use crate::host;
 
 /// Gives `write` the file at `path`. If it fails, what was there is as it was; but of a device or a pipe.
 pub fn write<T>(
@@ -28,8 +25,8 @@ pub fn write<T>(
     }
     let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".extant-").permissions(PermissionsExt::from_mode(NEW_FILE_MODE));
-    let mut pending = builder.tempfile_in(parent).map_err(failed)?;
+    builder.prefix(".extant-");
+    let mut pending = host::new_file(&mut builder).tempfile_in(parent).map_err(failed)?;
     let written = write(&mut pending).map_err(named)?;
     pending.persist(&target).map_err(|error| failed(error.error))?;
     Ok(written)

@@ -1,10 +1,10 @@
 //! An image in an OCI image layout.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use extant_archive::oci::{Base, Changes, NewImage, Platform};
+use extant_block::os_string;
 
 use super::{Export, Packed};
 use crate::address::DiskPath;
@@ -52,8 +52,8 @@ pub fn add(
 
 /// The layout's directory and the image's name: `DIR:TAG`, which the first colon splits.
 fn split(argument: &OsStr) -> Result<(PathBuf, String), Failure> {
-    let bytes = argument.as_bytes();
-    let path = |bytes| PathBuf::from(OsStr::from_bytes(bytes));
+    let bytes = argument.as_encoded_bytes();
+    let path = |bytes: &[u8]| PathBuf::from(os_string(bytes.to_vec()));
     let Some(colon) = bytes.iter().position(|byte| *byte == b':') else {
         return Ok((path(bytes), DEFAULT_TAG.to_owned()));
     };

@@ -10,7 +10,7 @@ use extant_archive::{
     Adjust, Census, DiskFormat, Entry, Extent, Import, Input, Listed, Manner, Mirror, Needs, Nothing, Sink,
     Source, TarReader, UserDatabase, Walk, pour_concurrently,
 };
-use extant_block::BlockDevice;
+use extant_block::{BlockDevice, identity};
 use extant_ondisk::Geometry;
 use extant_rt::{Arc, WallClock};
 
@@ -149,8 +149,8 @@ impl Content {
     fn walk(&self) -> Walk {
         let walk = Walk::new(&self.path);
         // The image may lie in the directory, and may not have been there when that was counted.
-        match self.image.metadata() {
-            Ok(image) => walk.exclude(&image),
+        match identity(&self.image) {
+            Ok(image) => walk.exclude(image),
             Err(_) => walk,
         }
     }

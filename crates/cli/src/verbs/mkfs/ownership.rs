@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -118,8 +117,7 @@ fn read_table(path: &Path) -> io::Result<(Vec<u8>, Timestamp)> {
     let mut file = File::open(path)?;
     let mut text = Vec::new();
     file.read_to_end(&mut text)?;
-    let found = file.metadata()?;
-    Ok((text, Timestamp { seconds: found.mtime(), nanoseconds: found.mtime_nsec() as u32 }))
+    Ok((text, file.metadata()?.modified()?.into()))
 }
 
 /// Changes the owners and labels of entries.

@@ -1,7 +1,6 @@
 //! The file or device that a file system is made on.
 
 use std::fs;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use crate::devices::{OpenImage, device_failure, is_raw_target, new_qcow2, open_f
 use crate::disks::ImageLocation;
 use crate::failure::Failure;
 use crate::foreign::{has_superblock, recognise};
+use crate::host;
 use crate::stats;
 
 /// An open image file or block device. Dropped before [`Target::keep`], an image file that was made is removed again.
@@ -86,7 +86,7 @@ fn is_missing(image: &Path) -> bool {
 }
 
 fn is_block_device(image: &Path) -> bool {
-    fs::metadata(image).is_ok_and(|found| found.file_type().is_block_device())
+    fs::metadata(image).is_ok_and(|found| host::is_block_device(found.file_type()))
 }
 
 impl Target {

@@ -1,8 +1,8 @@
 //! Reading, writing and seeking at the position of an open file, as the traits of `std::io` have it.
 
 use std::io;
-use std::os::unix::fs::FileExt;
 
+use extant_block::FileExt;
 use extant_rt::{AtomicU64, Ordering};
 
 use super::File;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 
-use super::identity;
+use super::of_metadata;
 
 /// Refuses a block special that the kernel writes nothing to (`blockdev --setro`, a switch on the medium).
 pub fn refuse_write_protected(path: &Path) -> Result<(), Error> {
@@ -88,7 +88,7 @@ pub fn refuse_loop_attached(path: &Path, file: &Metadata) -> Result<(), Error> {
     for entry in devices.flatten() {
         let Ok(text) = std::fs::read(entry.path().join("loop/backing_file")) else { continue };
         let backing = Path::new(OsStr::from_bytes(text.strip_suffix(b"\n").unwrap_or(&text)));
-        if std::fs::metadata(backing).is_ok_and(|found| identity(&found) == identity(file)) {
+        if std::fs::metadata(backing).is_ok_and(|found| of_metadata(&found) == of_metadata(file)) {
             let device = Path::new("/dev").join(entry.file_name());
             return Err(Error::LoopAttached { path: path.to_owned(), device });
         }

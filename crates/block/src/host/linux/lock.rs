@@ -13,7 +13,7 @@ use std::path::Path;
 use crate::Error;
 use crate::error::Holder;
 
-use super::identity;
+use super::of_metadata;
 
 /// Locks the file, or names the holder of the lock.
 pub fn acquire(path: &Path, file: &File, shared: bool) -> Result<(), Error> {
@@ -73,7 +73,7 @@ fn holds(pid: u32, target: &std::fs::Metadata) -> bool {
     let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
     descriptors.flatten().any(|descriptor| {
         let same = std::fs::metadata(descriptor.path())
-            .is_ok_and(|found| identity(&found) == identity(target) && found.rdev() == target.rdev());
+            .is_ok_and(|found| of_metadata(&found) == of_metadata(target) && found.rdev() == target.rdev());
         same && std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", descriptor.file_name().display()))
             .is_ok_and(|text| text.lines().any(|line| line.starts_with("lock:")))
     })

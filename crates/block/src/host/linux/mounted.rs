@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
+use crate::DefragmentedMount;
+
 /// `struct fstrim_range`: where to begin, how many bytes, and the least of a run. The kernel puts the bytes that were trimmed in place of
 /// the second.
 #[repr(C)]
@@ -42,27 +44,6 @@ pub fn resize_mounted(dir: &Path, blocks: u64) -> io::Result<()> {
     let request = unsafe { rustix::ioctl::Setter::<RESIZE_FS, u64>::new(blocks) };
     // SAFETY: the request holds the number until the call has ended.
     unsafe { rustix::ioctl::ioctl(&file, request) }.map_err(failed)
-}
-
-/// What a server of Extant did when it defragmented.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct DefragmentedMount {
-    /// Files with fewer runs of blocks.
-    pub files: u64,
-    /// Directories with fewer blocks or runs.
-    pub directories: u64,
-    /// Their runs before.
-    pub runs_before: u64,
-    /// Their runs after.
-    pub runs_after: u64,
-    /// Runs that moved to join free runs.
-    pub joined_runs: u64,
-    /// Bytes that were copied.
-    pub moved_bytes: u64,
-    /// What stays as it is for a reason.
-    pub left: u64,
-    /// What an error kept from being improved.
-    pub failed: u64,
 }
 
 /// Has the server of Extant that `path` is on defragment it and what is below, or say what that would do.

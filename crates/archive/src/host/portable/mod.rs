@@ -1,0 +1,11 @@
+//! Trees of hosts other than Linux, by the standard library: files are found by their paths.
+//!
+//! Leaves out: extended attributes, holes, device files, pipes and sockets, times of directories; on hosts that are no Unix owners, modes
+//! and hard links that are read. Another process that changes the tree meanwhile may redirect what is read or written.
+
+mod extract;
+mod walk;
+
+pub use extract::Extract;
+pub use walk::Walk;
+pub(super) use walk::{FileId, open_regular};

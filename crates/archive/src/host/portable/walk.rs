@@ -1,0 +1,165 @@
+//! A directory tree of the host, in an order that depends on its names only.
+
+use std::fs::{self, File, Metadata};
+use std::path::{Path, PathBuf};
+
+use extant_block::{Identity, identity, os_string};
+use extant_ondisk::Timestamp;
+
+use crate::entry::{Attributes, Entry, EntryKind, Shape};
+use crate::error::{Error, Result};
+use crate::flow::{Extent, Sink, Source};
+use crate::host::pieces::Pieces;
+use crate::path::TreePath;
+
+/// Which file it is that was listed, which is not known here.
+pub(in crate::host) type FileId = ();
+
+/// Reads a tree of the host: a directory with all below it, or a single file.
+#[derive(Clone, Debug)]
+pub struct Walk {
+    root: PathBuf,
+    at: TreePath,
+    follow_root: bool,
+    excluded: Option<Identity>,
+}
+
+impl Walk {
+    /// The tree at `root`, which becomes the root of what is poured. A symbolic link there is followed.
+    #[must_use]
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), at: TreePath::root(), follow_root: true, excluded: None }
+    }
+
+    /// Pours the tree as `path`, not as the root.
+    #[must_use]
+    pub fn at(mut self, path: TreePath) -> Self {
+        self.at = path;
+        self
+    }
+
+    /// Whether a symbolic link given as the root is followed.
+    #[must_use]
+    pub fn follow_root(mut self, follow: bool) -> Self {
+        self.follow_root = follow;
+        self
+    }
+
+    /// Each name of a file is poured as a file of its own, for hard links are not recognised here.
+    #[must_use]
+    pub fn hard_links(self, _are_kept: bool) -> Self {
+        self
+    }
+
+    /// Leaves one file out, wherever it is met: the image that is being written.
+    #[must_use]
+    pub fn exclude(mut self, file: Identity) -> Self {
+        self.excluded = Some(file);
+        self
+    }
+
+    /// The root on the host.
+    pub(in crate::host) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Pours the tree. `files` gets one for each regular file.
+    pub(in crate::host) fn pour_noting(
+        &self,
+        sink: &mut dyn Sink,
+        extent: Extent,
+        mut files: Option<&mut Vec<FileId>>,
+    ) -> Result<()> {
+        let mut pieces = Pieces::default();
+        // Files to come, the next one last.
+        let mut pending = vec![(self.at.clone(), self.root.clone())];
+        while let Some((tree, host)) = pending.pop() {
+            let follow = self.follow_root && host == self.root;
+            let found = if follow { fs::metadata(&host) } else { fs::symlink_metadata(&host) };
+            let found = found.map_err(Error::host(&host))?;
+            let is_excluded = || identity(&host).is_ok_and(|own| self.excluded.as_ref() == Some(&own));
+            if found.is_file() && self.excluded.is_some() && is_excluded() {
+                continue;
+            }
+            let attributes = attributes(&found).map_err(Error::host(&host))?;
+            let size = found.len();
+            let kind = if found.is_dir() {
+                EntryKind::Directory
+            } else if found.is_file() {
+                EntryKind::File(Shape::dense(size))
+            } else if found.is_symlink() {
+                EntryKind::Symlink(target(&fs::read_link(&host).map_err(Error::host(&host))?))
+            } else {
+                return Err(Error::Refused { path: tree, reason: "a device, pipe or socket" });
+            };
+            if let (EntryKind::File(_), Some(files)) = (&kind, &mut files) {
+                files.push(());
+            }
+            sink.entry(Entry { path: tree.clone(), kind, attributes })?;
+            if found.is_dir() {
+                pending.extend(below(&tree, &host)?);
+            } else if found.is_file() && extent == Extent::Everything && size > 0 {
+                let mut file = File::open(&host).map_err(Error::host(&host))?;
+                pieces.read(&host, &mut file, &Shape::dense(size).ranges, sink)?;
+            }
+        }
+        sink.finish()
+    }
+}
+
+impl Source for Walk {
+    fn pour(&mut self, sink: &mut dyn Sink, extent: Extent) -> Result<()> {
+        self.pour_noting(sink, extent, None)
+    }
+}
+
+/// What is in a directory, the first name last.
+fn below(tree: &TreePath, host: &Path) -> Result<Vec<(TreePath, PathBuf)>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(host).map_err(Error::host(host))? {
+        names.push(entry.map_err(Error::host(host))?.file_name().into_encoded_bytes());
+    }
+    names.sort_unstable_by(|a, b| b.cmp(a));
+    names.into_iter().map(|name| Ok((tree.join(&name)?, host.join(os_string(name))))).collect()
+}
+
+/// What a symbolic link says, with `/` between names.
+fn target(says: &Path) -> Vec<u8> {
+    let bytes = says.as_os_str().as_encoded_bytes();
+    bytes.iter().map(|byte| if std::path::is_separator(char::from(*byte)) { b'/' } else { *byte }).collect()
+}
+
+fn attributes(found: &Metadata) -> std::io::Result<Attributes> {
+    let (mode, uid, gid) = mode_and_owner(found);
+    Ok(Attributes { mode, uid, gid, mtime: Timestamp::from(found.modified()?), ..Attributes::default() })
+}
+
+#[cfg(unix)]
+fn mode_and_owner(found: &Metadata) -> (u16, u32, u32) {
+    use std::os::unix::fs::MetadataExt;
+    (found.mode() as u16 & extant_ondisk::mode::S_IALLUGO, found.uid(), found.gid())
+}
+
+/// The host has no modes: everyone may read, and root as the owner may write unless the file is read-only.
+#[cfg(not(unix))]
+fn mode_and_owner(found: &Metadata) -> (u16, u32, u32) {
+    let mode = match (found.is_dir(), found.is_symlink(), found.permissions().readonly()) {
+        (true, _, _) => 0o755,
+        (_, true, _) => 0o777,
+        (_, _, true) => 0o444,
+        (_, _, false) => 0o644,
+    };
+    (mode, 0, 0)
+}
+
+/// Opens a regular file that was listed.
+pub(in crate::host) fn open_regular(
+    access: &Path,
+    _follow: bool,
+    _id: FileId,
+    host: impl Fn() -> PathBuf,
+) -> Result<File> {
+    let file = File::open(access).map_err(|source| Error::Host { path: host(), source })?;
+    let is_file = file.metadata().is_ok_and(|found| found.is_file());
+    if is_file { Ok(file) } else { Err(Error::Changed { path: host() }) }
+}

@@ -1,0 +1,37 @@
+//! The host's files and memory, as far as its operating system decides how they are used.
+//!
+//! Each platform is a module with the same functions: Linux, and all others by the standard library, which leaves out what a comment
+//! there says. Nothing else in this crate, or below or above the engine, asks which platform it is on in order to reach a device.
+//!
+//! Test: `tests/file.rs` on each.
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(not(target_os = "linux"))]
+mod portable;
+
+#[cfg(target_os = "linux")]
+pub use linux::*;
+#[cfg(not(target_os = "linux"))]
+pub use portable::*;
+
+/// What a server of Extant did when it defragmented.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DefragmentedMount {
+    /// Files with fewer runs of blocks.
+    pub files: u64,
+    /// Directories with fewer blocks or runs.
+    pub directories: u64,
+    /// Their runs before.
+    pub runs_before: u64,
+    /// Their runs after.
+    pub runs_after: u64,
+    /// Runs that moved to join free runs.
+    pub joined_runs: u64,
+    /// Bytes that were copied.
+    pub moved_bytes: u64,
+    /// What stays as it is for a reason.
+    pub left: u64,
+    /// What an error kept from being improved.
+    pub failed: u64,
+}
