@@ -206,7 +206,8 @@ static OTHERS: [Script; 3] = [
 /// The table's row of a load, if it has one: both have the order of [`Load`], so that this costs nothing in each step.
 pub(crate) fn of(load: Load) -> Option<&'static Script> {
     let index = (load as usize).checked_sub(Load::Drbl as usize)?;
-    FXMARK.get(index).or_else(|| OTHERS.get(index - FXMARK.len()))
+    let script = FXMARK.get(index).or_else(|| OTHERS.get(index - FXMARK.len()))?;
+    (script.load == load).then_some(script)
 }
 
 impl Script {
