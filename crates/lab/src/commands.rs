@@ -44,6 +44,9 @@ enum What {
         /// All CPUs in one directory.
         #[arg(long)]
         one_directory: bool,
+        /// Mebibytes of the page cache.
+        #[arg(long, default_value_t = 0)]
+        page_cache: u32,
         /// How the allocators work: a step of their ladder, from `oldest` to `default`, or a file as of `policy`.
         #[arg(long, default_value = "default")]
         policy: PathBuf,
@@ -215,6 +218,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
             microseconds,
             steps_max,
             one_directory,
+            page_cache,
             policy,
             causal,
             sensitivity,
@@ -222,7 +226,13 @@ pub fn run() -> Result<(), Box<dyn Error>> {
         } => {
             let (model, tuning) = (Rc::new(Model::load(&machine)?), policy::load(&policy)?);
             let time = Duration::from_micros(microseconds);
-            let setup = |cpus| Setup { one_directory, steps_max, ..Setup::new(load, cpus, tuning, time) };
+            let page_cache_bytes = u64::from(page_cache) << 20;
+            let setup = |cpus| Setup {
+                one_directory,
+                steps_max,
+                page_cache_bytes,
+                ..Setup::new(load, cpus, tuning, time)
+            };
             let runs = cpus.iter().map(|cpus| run::run(setup(*cpus), &model));
             let runs = runs.collect::<Result<Vec<_>, _>>()?;
             let most = runs.iter().max_by_key(|run| run.cpus).filter(|_| causal);

@@ -38,6 +38,8 @@ pub struct Setup {
     /// Steps of each CPU at most, of loads that come to an end.
     pub steps_max: u64,
     pub disk_bytes: u64,
+    /// Of the page cache.
+    pub page_cache_bytes: u64,
     /// By which CPUs begin at times of their own, in the first half of the warm-up, and not all at once: who comes in which
     /// order decides for long how far locks and lines travel.
     pub seed: Option<u64>,
@@ -54,6 +56,7 @@ impl Setup {
             time,
             steps_max: u64::MAX,
             disk_bytes: DISK_BYTES,
+            page_cache_bytes: 0,
             seed: None,
         }
     }
@@ -247,8 +250,8 @@ pub fn disk(setup: &Setup) -> Result<Disk, Box<dyn Error>> {
     Mkfs::new().uuid([1; 16]).hash_seed([2; 16]).format(&*device)?;
     let cache_bytes = (64 << 20).max(setup.cpus as u64 * CPU_CACHE_BYTES);
     // What commits in the background would need a CPU of its own; a full log makes whoever fills it commit.
-    let fs =
-        Mount::new().background(false).cache_bytes(cache_bytes).tuning(setup.tuning).open_device(device)?;
+    let mount = Mount::new().background(false).cache_bytes(cache_bytes).tuning(setup.tuning);
+    let fs = mount.page_cache_bytes(setup.page_cache_bytes).open_device(device)?;
     Ok(directories(fs, setup)?)
 }
 
