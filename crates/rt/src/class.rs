@@ -60,7 +60,7 @@ classes! {
     ORPHAN = 55;
     /// One per inode: the pages of its content. Held over no I/O.
     PAGES = 60;
-    /// One per folio of a content; never two at once: its bytes.
+    /// One per folio that several threads write to, keyed by its first block: its bytes.
     FOLIO = 61;
     /// One per slot of the dcache; never two at once.
     DENTRY = 70;

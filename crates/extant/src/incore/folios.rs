@@ -7,8 +7,8 @@
 //! Invariants: folios do not overlap; a block that is not delayed is mapped on the disk, and its extent is marked written;
 //! bytes behind the end of the file are zero.
 //!
-//! Locks: `FOLIO`, one per folio that threads write to beside each other, never two at once, for a copy. The caller holds `PAGES`: shared to
-//! read, and to write into such a folio.
+//! Locks: `FOLIO`, one per folio that threads write to beside each other, in ascending order, for a copy. The caller holds `PAGES`: shared to
+//! read, and to write into such folios.
 
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
@@ -79,10 +79,11 @@ impl Content {
         self.read(|bytes| bytes.buffer.clone())
     }
 
-    fn share(&mut self) {
+    /// Of the folio that begins with a block.
+    fn share(&mut self, first: u32) {
         if let Self::Alone(Bytes { buffer, changed }) = self {
             let bytes = Bytes { buffer: buffer.clone(), changed: *changed };
-            *self = Self::Shared(Box::new(BiasedRwLock::new(LockClass::FOLIO, bytes)));
+            *self = Self::Shared(Box::new(BiasedRwLock::with_key(LockClass::FOLIO, u64::from(first), bytes)));
         }
     }
 
@@ -133,23 +134,6 @@ pub(crate) struct FolioSlice {
 impl FolioSlice {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[self.from..self.end]
-    }
-}
-
-/// Bytes of a folio that threads write to beside each other, whose blocks are dirty.
-pub(crate) struct DirtyBytes<'a> {
-    folio: &'a Folio,
-    bytes: &'a BiasedRwLock<Bytes>,
-    from: usize,
-    /// A bit for each block.
-    blocks: u64,
-}
-
-impl DirtyBytes<'_> {
-    /// Writes as many bytes as were asked for: other threads see all or none of it.
-    pub(crate) fn write(self, buf: &[u8]) {
-        self.bytes.write().write(self.from, buf, self.blocks);
-        self.folio.note_use();
     }
 }
 
@@ -299,24 +283,63 @@ impl Folios {
         }
     }
 
-    /// Has threads write beside each other into the folio of a block, until its dirty blocks are on the disk.
+    /// Has threads write beside each other into a block, in a folio of its own, until it is on the disk.
     pub(crate) fn share(&mut self, block: u32) {
+        let Some((first, folio)) = self.find(block) else { return };
+        if folio.len > 1 {
+            self.split(first);
+        }
         if let Some((_, folio)) = self.find_mut(block) {
-            folio.content.share();
+            folio.content.share(block);
         }
     }
 
-    /// `len` bytes from the byte `within` of a block on, if they are in one folio that is shared and their blocks are dirty.
-    pub(crate) fn shared_at(&self, block: u32, within: usize, len: usize) -> Option<DirtyBytes<'_>> {
-        let (first, folio) = self.find(block)?;
-        let Content::Shared(bytes) = &folio.content else { return None };
-        let from = self.bytes_of(block - first) + within;
-        let end = from + len;
-        if end > self.bytes_of(folio.len) {
-            return None;
+    /// Makes a folio into folios of a block.
+    fn split(&mut self, first: u32) {
+        let Some(mut folio) = self.by_block.remove(first) else { return };
+        let Bytes { buffer, changed } = folio.content.get_mut();
+        for index in 0..folio.len {
+            let bit = |bits: u64| bits >> index & 1;
+            let own = self.buffers.copy(&buffer[self.bytes_of(index)..self.bytes_of(index + 1)]);
+            let part = Folio {
+                content: Content::Alone(Bytes { buffer: Arc::new(own), changed: bit(*changed) }),
+                len: 1,
+                dirty: bit(folio.dirty),
+                delayed: bit(folio.delayed),
+                is_used: AtomicBool::new(true),
+            };
+            self.by_block.insert(first + index, part);
         }
+    }
+
+    /// Writes from the byte `within` of a block on, beside other threads, which see all or none of it: if all of it lies in shared folios whose
+    /// blocks are dirty, and `may` agrees once that is known. False, and nothing is written, if not.
+    pub(crate) fn write_shared(
+        &self,
+        block: u32,
+        within: usize,
+        buf: &[u8],
+        may: &mut dyn FnMut() -> bool,
+    ) -> bool {
+        if buf.is_empty() {
+            return may();
+        }
+        let Some((first, folio)) = self.find(block) else { return false };
+        let Content::Shared(bytes) = &folio.content else { return false };
+        let from = self.bytes_of(block - first) + within;
+        let end = self.bytes_of(folio.len).min(from + buf.len());
         let blocks = touched(from..end, self.block_bits);
-        (blocks & !folio.dirty == 0).then_some(DirtyBytes { folio, bytes, from, blocks })
+        if blocks & !folio.dirty != 0 {
+            return false;
+        }
+        let (own, rest) = buf.split_at(end - from);
+        let mut bytes = bytes.write();
+        let is_written = self.write_shared(first + folio.len, 0, rest, may);
+        if is_written {
+            bytes.write(from, own, blocks);
+            folio.note_use();
+        }
+        is_written
     }
 
     /// Notes that a dirty run sets off for the disk: what is written into it from now on is written back later.
@@ -702,7 +725,15 @@ mod tests {
             let (mut folios, mut model) = (Folios::new(BLOCK as u32, Buffers::new()), Model::new());
             for step in 0..120_u32 {
                 let (block, fill) = (below(END), vec![step as u8; BLOCK]);
-                match below(8) {
+                // Of the thread alone, or beside others.
+                let change = |folios: &mut Folios, block| match step % 2 {
+                    0 => {
+                        folios.share(block);
+                        assert!(folios.write_shared(block, 0, &[step as u8 ^ 1], &mut || true));
+                    }
+                    _ => assert_eq!(folios.write(block, 0, &[step as u8 ^ 1]), 1),
+                };
+                match below(9) {
                     0..4 => {
                         let what = [Block::Clean, Block::Dirty, Block::Delayed, Block::Delayed];
                         let what = what[below(4) as usize];
@@ -735,7 +766,7 @@ mod tests {
                             // Another thread may write to one of the blocks meanwhile.
                             let changed = run.block + below(2 * run.len);
                             if changed < run.block + run.len {
-                                folios.write(changed, 0, &[step as u8 ^ 1]);
+                                change(&mut folios, changed);
                                 model.get_mut(&changed).unwrap().1[0] = step as u8 ^ 1;
                             }
                             assert!(parts.iter().flat_map(|part| part.bytes()).eq(&before));
@@ -744,6 +775,30 @@ mod tests {
                                 let what = if block == changed { Block::Dirty } else { Block::Clean };
                                 model.get_mut(&block).unwrap().0 = what;
                             }
+                        }
+                    }
+                    8 => {
+                        folios.share(block);
+                        let bytes = [step as u8; 3];
+                        assert!(!folios.write_shared(block, 7, &bytes, &mut || false));
+                        let is_written = folios.write_shared(block, 7, &bytes, &mut || true);
+                        let dirty = model.get_mut(&block).filter(|(what, _)| *what != Block::Clean);
+                        assert_eq!(is_written, dirty.is_some());
+                        if let Some((_, own)) = dirty {
+                            own[7..10].copy_from_slice(&bytes);
+                        }
+                        // Over the end of a block, of which the next may be of another kind.
+                        folios.share(block + 1);
+                        let is_dirty =
+                            |block| model.get(&block).is_some_and(|(what, _)| *what != Block::Clean);
+                        let both = is_dirty(block) && is_dirty(block + 1);
+                        assert_eq!(
+                            folios.write_shared(block, BLOCK - 1, &[step as u8; 2], &mut || true),
+                            both
+                        );
+                        if both {
+                            model.get_mut(&block).unwrap().1[BLOCK - 1] = step as u8;
+                            model.get_mut(&(block + 1)).unwrap().1[0] = step as u8;
                         }
                     }
                     6 if step % 3 == 0 => {
@@ -756,7 +811,7 @@ mod tests {
                             folios.set_off(run);
                             let changed = run.block + below(2 * run.len);
                             if changed < run.block + run.len {
-                                folios.write(changed, 0, &[step as u8 ^ 1]);
+                                change(&mut folios, changed);
                                 model.get_mut(&changed).unwrap().1[0] = step as u8 ^ 1;
                             }
                             folios.lose(run);

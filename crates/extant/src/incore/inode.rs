@@ -241,7 +241,7 @@ impl Inode {
     }
 
     /// Whether a write at this time is to be noted in the fields, which may also refuse it or be changed by it. Not if another was noted in
-    /// the same tick of 4 ms (as coarse as the kernel's clock) and nobody has looked at the fields or changed them since, so that threads
+    /// the same tick of 4 ms (as coarse as the kernel's clock) and the fields were neither looked at nor changed since, so that threads
     /// that write into one file write no common line for it.
     ///
     /// Source: multigrain timestamps of Linux 6.13.

@@ -145,7 +145,7 @@ impl PageCache {
         true
     }
 
-    /// [`PageCache::write_hit`] into one folio that threads write to beside each other.
+    /// [`PageCache::write_hit`] into blocks that threads write to beside each other.
     fn write_shared(
         &self,
         pages: &Pages,
@@ -161,14 +161,12 @@ impl PageCache {
         let inode_pages = lock.read();
         let (first, within) = self.place_in_block(offset);
         let folios = inode_pages.folios.as_ref().filter(|_| !pages.contexts.is_closed());
-        let Some(bytes) = folios.and_then(|folios| folios.shared_at(first, within, buf.len())) else {
-            return false;
-        };
         let now = self.now();
-        if end > inode.size() || inode.needs_time(now) && !note_write(inode, end, privileged, now) {
+        let mut may =
+            || end <= inode.size() && (!inode.needs_time(now) || note_write(inode, end, privileged, now));
+        if !folios.is_some_and(|folios| folios.write_shared(first, within, buf, &mut may)) {
             return false;
         }
-        bytes.write(buf);
         copied(buf.len());
         // Whoever has put the time into the inode meanwhile may have been before this write.
         if inode.needs_time(now) {
@@ -212,7 +210,7 @@ impl PageCache {
         copied(buf.len());
         inode.writers().note();
         if inode.writers().are_several() {
-            folios.share(first);
+            (first..=last).for_each(|block| folios.share(block));
         }
         let dirtied = inode_pages.dirty_bytes() != dirty;
         if dirtied {
