@@ -64,7 +64,7 @@ fn what_is_missing_is_named() {
 fn loads_of_suites_run_through_the_library_and_as_system_calls() {
     let loads = "drbl drbm drbh dwol dwom dwal dwtl dwsl mrpl mrpm mrph mrdl mrdm mwcl mwcm mwul mwum mwrl mwrm mdtest-shared varmail \
                  dbench";
-    let options = "--threads 2 --against tmpfs --rounds 1 --milliseconds 5 --json";
+    let options = "--threads 2 --against tmpfs --rounds 1 --milliseconds 50 --json";
     let arguments: Vec<_> = loads.split_whitespace().chain(options.split_whitespace()).collect();
     let (code, out, err) = run(&arguments);
     assert_eq!((code, err.as_str()), (Some(0), ""));
