@@ -9,6 +9,8 @@
 mod linux;
 #[cfg(not(target_os = "linux"))]
 mod portable;
+#[cfg(unix)]
+mod unix;
 
 #[cfg(target_os = "linux")]
 pub use linux::*;

@@ -5,12 +5,10 @@ mod lock;
 mod memory;
 mod mounted;
 
-use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::ptr::NonNull;
 
@@ -20,8 +18,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::{Create, DeviceAccess, Error, Transfer};
 
-pub use std::os::unix::fs::FileExt;
-
+use super::unix::of_metadata;
+pub use super::unix::{FileExt, Identity, host_name, identity, os_string};
 pub use in_use::{refuse_loop_attached, refuse_mounted, refuse_write_protected};
 pub use lock::{acquire as lock, release as unlock};
 pub use memory::{give_memory_back, map_region, trim_heap, unmap_region};
@@ -229,31 +227,4 @@ pub fn map_file(file: &File, bytes: usize) -> io::Result<NonNull<u8>> {
 pub unsafe fn unmap_file(address: NonNull<u8>, bytes: usize) {
     // SAFETY: as the function says. It fails only for arguments that are not a map's.
     let _ = unsafe { rustix::mm::munmap(address.as_ptr().cast(), bytes) };
-}
-
-/// A name of a disk as the host's programs have names: the same bytes.
-#[must_use]
-pub fn os_string(name: Vec<u8>) -> OsString {
-    OsString::from_vec(name)
-}
-
-/// The name of this host in its network.
-#[must_use]
-pub fn host_name() -> Vec<u8> {
-    rustix::system::uname().nodename().to_bytes().to_vec()
-}
-
-/// What tells a file of the host from every other: its device and inode.
-pub type Identity = (u64, u64);
-
-/// The identity of the file at `path`.
-///
-/// # Errors
-/// The host's.
-pub fn identity(path: &Path) -> io::Result<Identity> {
-    Ok(of_metadata(&path.metadata()?))
-}
-
-fn of_metadata(found: &Metadata) -> Identity {
-    (found.dev(), found.ino())
 }
