@@ -190,12 +190,12 @@ impl Inodes {
     /// What `stat` reports.
     pub(crate) fn attributes(&self, inode: &Inode) -> Metadata {
         let state = inode.state();
-        inode.forget_time_noted();
         let (mut size, delalloc) = (state.size(), state.delalloc);
         let mut written;
         let raw = match delalloc.time {
             // As exactly as the inode can say it.
             Some(time) => {
+                inode.forget_time_noted();
                 written = RawInode::clone(&state.raw);
                 written.set_mtime(time);
                 written.set_ctime(time);
