@@ -30,10 +30,9 @@ impl PageCache {
         let inode_pages = inode.cached_pages()?.read();
         let folios = inode_pages.folios.as_ref()?;
         let bytes = inode.size().saturating_sub(offset).min(buf.len() as u64) as usize;
-        let block_bits = self.geometry.block_size.ilog2();
-        let block = u32::try_from(offset >> block_bits).ok().filter(|_| bytes <= HIT_BYTES_MAX)?;
-        let within = (offset - (u64::from(block) << block_bits)) as usize;
-        let end = block.saturating_add(((within + bytes) >> block_bits) as u32 + 1);
+        let (first, within) = self.block_at(offset).ok().filter(|_| bytes <= HIT_BYTES_MAX)?;
+        let (block, within) = (first.0, within as usize);
+        let end = block.saturating_add(((within + bytes) >> self.geometry.block_size.ilog2()) as u32 + 1);
         if inode_pages.read_ahead.is_reached(&(block..end)) {
             return None;
         }

@@ -159,12 +159,12 @@ impl PageCache {
         let _told = Told(self);
         let _content = inode.lock_for_reading();
         let inode_pages = lock.read();
-        let (first, within) = self.place_in_block(offset);
+        let Ok((first, within)) = self.block_at(offset) else { return false };
         let folios = inode_pages.folios.as_ref().filter(|_| !pages.contexts.is_closed());
         let now = self.now();
         let mut may =
             || end <= inode.size() && (!inode.needs_time(now) || note_write(inode, end, privileged, now));
-        if !folios.is_some_and(|folios| folios.write_shared(first, within, buf, &mut may)) {
+        if !folios.is_some_and(|folios| folios.write_shared(first.0, within as usize, buf, &mut may)) {
             return false;
         }
         copied(buf.len());
@@ -173,12 +173,6 @@ impl PageCache {
             inode.note_time(&mut inode.state(), self.now());
         }
         true
-    }
-
-    /// The block of a byte that is in the file, and the byte in it.
-    fn place_in_block(&self, offset: u64) -> (u32, usize) {
-        let block_bits = self.geometry.block_size.ilog2();
-        ((offset >> block_bits) as u32, (offset & ((1 << block_bits) - 1)) as usize)
     }
 
     /// [`PageCache::write_hit`]: whether blocks became dirty by it; None if it is another write.
@@ -201,16 +195,16 @@ impl PageCache {
             return None;
         }
         let folios = inode_pages.folios.as_mut()?;
-        let (first, within) = self.place_in_block(offset);
-        let (last, _) = self.place_in_block(end - 1);
-        if !folios.has_all(first..=last) || !note_write(inode, end, privileged, self.now()) {
+        let ((first, within), (last, _)) = (self.block_at(offset).ok()?, self.block_at(end - 1).ok()?);
+        let blocks = first.0..=last.0;
+        if !folios.has_all(blocks.clone()) || !note_write(inode, end, privileged, self.now()) {
             return None;
         }
-        folios.write_all(first, within, buf);
+        folios.write_all(first.0, within as usize, buf);
         copied(buf.len());
         inode.writers().note();
         if inode.writers().are_several() {
-            (first..=last).for_each(|block| folios.share(block));
+            blocks.for_each(|block| folios.share(block));
         }
         let dirtied = inode_pages.dirty_bytes() != dirty;
         if dirtied {
