@@ -357,7 +357,7 @@ static: setup-build
 	rustup target add $(STATIC_TARGETS)
 	for target in $(STATIC_TARGETS); do $(STATIC) $$target || exit 1; done
 
-# The library and the command compile for other hosts than Linux; half a minute once they were built.
+# The library and the command compile for other hosts than Linux; five minutes, and a quarter of one once they were built.
 PORTABLE_TARGETS := x86_64-pc-windows-gnu wasm32-wasip1 x86_64-apple-darwin aarch64-apple-darwin x86_64-unknown-freebsd
 PORTABLE_LIBRARY := extant-rt extant-ondisk extant-block extant-alloc extant-journal extant-writeback extant extant-diskimage extant-archive
 check-portable: setup-build
