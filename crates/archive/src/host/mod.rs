@@ -12,7 +12,6 @@ mod pieces;
 #[cfg(not(target_os = "linux"))]
 mod portable;
 mod stream;
-#[cfg(target_os = "linux")]
 mod walk;
 
 #[cfg(target_os = "linux")]
@@ -21,11 +20,9 @@ pub use listed::Listed;
 #[cfg(target_os = "linux")]
 use open_path::FileId;
 #[cfg(not(target_os = "linux"))]
-pub use portable::{Extract, Walk};
-#[cfg(not(target_os = "linux"))]
-use portable::{FileId, open_regular};
+pub use portable::Extract;
 pub use stream::{StreamReader, StreamWriter};
-#[cfg(target_os = "linux")]
+#[cfg(not(target_os = "linux"))]
+use walk::FileId;
 pub use walk::Walk;
-#[cfg(target_os = "linux")]
 use walk::open_regular;

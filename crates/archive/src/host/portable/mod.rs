@@ -4,8 +4,5 @@
 //! and hard links that are read. Another process that changes the tree meanwhile may redirect what is read or written.
 
 mod extract;
-mod walk;
 
 pub use extract::Extract;
-pub use walk::Walk;
-pub(super) use walk::{FileId, open_regular};

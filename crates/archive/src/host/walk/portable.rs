@@ -1,68 +1,22 @@
-//! A directory tree of the host, in an order that depends on its names only.
+//! Trees of other hosts than Linux. Hard links are not recognised: each name of a file is poured as a file of its own.
 
 use std::fs::{self, File, Metadata};
 use std::path::{Path, PathBuf};
 
-use extant_block::{Identity, identity, os_string};
+use extant_block::{identity, os_string};
 use extant_ondisk::Timestamp;
 
+use super::Walk;
 use crate::entry::{Attributes, Entry, EntryKind, Shape};
 use crate::error::{Error, Result};
-use crate::flow::{Extent, Sink, Source};
+use crate::flow::{Extent, Sink};
 use crate::host::pieces::Pieces;
 use crate::path::TreePath;
 
 /// Which file it is that was listed, which is not known here.
 pub(in crate::host) type FileId = ();
 
-/// Reads a tree of the host: a directory with all below it, or a single file.
-#[derive(Clone, Debug)]
-pub struct Walk {
-    root: PathBuf,
-    at: TreePath,
-    follow_root: bool,
-    excluded: Option<Identity>,
-}
-
 impl Walk {
-    /// The tree at `root`, which becomes the root of what is poured. A symbolic link there is followed.
-    #[must_use]
-    pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), at: TreePath::root(), follow_root: true, excluded: None }
-    }
-
-    /// Pours the tree as `path`, not as the root.
-    #[must_use]
-    pub fn at(mut self, path: TreePath) -> Self {
-        self.at = path;
-        self
-    }
-
-    /// Whether a symbolic link given as the root is followed.
-    #[must_use]
-    pub fn follow_root(mut self, follow: bool) -> Self {
-        self.follow_root = follow;
-        self
-    }
-
-    /// Each name of a file is poured as a file of its own, for hard links are not recognised here.
-    #[must_use]
-    pub fn hard_links(self, _are_kept: bool) -> Self {
-        self
-    }
-
-    /// Leaves one file out, wherever it is met: the image that is being written.
-    #[must_use]
-    pub fn exclude(mut self, file: Identity) -> Self {
-        self.excluded = Some(file);
-        self
-    }
-
-    /// The root on the host.
-    pub(in crate::host) fn root(&self) -> &Path {
-        &self.root
-    }
-
     /// Pours the tree. `files` gets one for each regular file.
     pub(in crate::host) fn pour_noting(
         &self,
@@ -104,12 +58,6 @@ impl Walk {
             }
         }
         sink.finish()
-    }
-}
-
-impl Source for Walk {
-    fn pour(&mut self, sink: &mut dyn Sink, extent: Extent) -> Result<()> {
-        self.pour_noting(sink, extent, None)
     }
 }
 
