@@ -365,6 +365,24 @@ check-portable: setup-build
 	for target in $(PORTABLE_TARGETS); do \
 		$(CARGO) clippy --locked --target-dir target/portable --target $$target $(PORTABLE_LIBRARY:%=-p %) -p extant-cli -- -D warnings || exit 1; done
 
+setup-portable: setup-build
+	@scripts/setup x86_64-w64-mingw32-gcc:gcc-mingw-w64-x86-64 /usr/lib/wine/wine64:wine64 python3:python3-venv
+	rustup target add x86_64-pc-windows-gnu wasm32-wasip1
+	scripts/setup-wine
+	scripts/setup-wasi
+
+# The library's tests on other hosts, each in a process of its own: Windows' under wine, WASI's on wasmtime; 20 minutes each, most of
+# it to build.
+test-windows: setup-portable
+	CARGO_TARGET_DIR=target/portable scripts/test-portable x86_64-pc-windows-gnu scripts/run-wine $(PORTABLE_LIBRARY)
+
+test-wasi: setup-portable
+	CARGO_TARGET_DIR=target/portable scripts/test-portable wasm32-wasip1 scripts/run-wasi $(PORTABLE_LIBRARY)
+
+# The command makes, fills, reads and checks images on Linux, Windows and WASI, with the same bytes.
+test-same-bytes: setup-portable setup-test
+	scripts/test-same-bytes
+
 # Both static binaries make a disk, fill it and check it, that of arm64 by emulation.
 test-static: setup-test static
 	@scripts/setup qemu-aarch64-static:qemu-user-static file:file

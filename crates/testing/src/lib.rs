@@ -4,6 +4,8 @@
 //! that this process has open, also those on another test's mount: for that moment the mount is busy.
 #![forbid(unsafe_code)]
 
+#[cfg(not(unix))]
+mod command;
 #[cfg(unix)]
 mod guest;
 #[cfg(unix)]
@@ -11,6 +13,8 @@ mod http_server;
 #[cfg(unix)]
 mod socket_server;
 
+#[cfg(not(unix))]
+pub use command::{Command, Output};
 #[cfg(unix)]
 pub use guest::{Guest, Setup};
 #[cfg(unix)]
@@ -19,7 +23,8 @@ pub use http_server::{HttpAnswer, HttpRequest, HttpServer, HttpStream};
 pub use socket_server::SocketServer;
 
 use std::path::Path;
-use std::process::{Command, Output};
+#[cfg(unix)]
+pub use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// How long a mount may be busy.
