@@ -3,9 +3,8 @@
 #[path = "common/random.rs"]
 mod random;
 
-use std::process::Command;
-
 use extant_block::{BlockDevice, Container, ImageFormat, MemoryDevice, PartitionEntry, PartitionKind};
+use extant_testing::Command;
 use random::Random;
 
 const SECTOR: usize = 512;

@@ -1,29 +1,26 @@
 //! Partitions end elsewhere, and sfdisk agrees; a crash leaves the old end or the new one.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use extant_block::{
     BlockDevice, Container, DeviceAccess, FileDevice, MemoryDevice, NewPartition, PartitionTable, Recorder,
     Tearing,
 };
+use extant_testing::Command;
 
 const MIB: u64 = 1 << 20;
 
 /// Runs sfdisk with what it is to read; nothing if there is none.
 fn sfdisk(option: &str, image: &Path, script: &str) -> Option<String> {
-    let mut command = Command::new("sfdisk");
-    command.arg(option).arg(image).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) => {
-            println!("skipped: sfdisk: {error}");
-            return None;
-        }
-    };
-    std::io::Write::write_all(&mut child.stdin.take().expect("an input"), script.as_bytes())
-        .expect("a script");
-    let output = child.wait_with_output().expect("sfdisk");
+    if let Err(error) = Command::new("sfdisk").arg("--version").output() {
+        println!("skipped: sfdisk: {error}");
+        return None;
+    }
+    let input = image.with_extension("script");
+    std::fs::write(&input, script).expect("a script");
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"exec sfdisk "$0" "$1" <"$2""#, option]).args([image, &input]);
+    let output = command.output().expect("sfdisk");
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "sfdisk {option}: {said}");
     Some(said)

@@ -5,12 +5,12 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 
 use extant::mkfs::Mkfs;
 use extant::{Filesystem, Mount};
 use extant_block::{BlockDevice, MemoryDevice, Recorder, Tearing};
 use extant_rt::Arc;
+use extant_testing::Command;
 
 use common::{Random, content, directory, in_memory, qemu_img, rounds, seed};
 

@@ -7,7 +7,6 @@ mod common;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use common::{PlainClient, Rng};
 use extant_block::{BlockDevice, MemoryDevice};
@@ -15,6 +14,7 @@ use extant_journal::{Journal, LogMap, Options, recovery};
 use extant_ondisk::FsBlock;
 use extant_ondisk::jbd2::{Compat, MAGIC, Superblock};
 use extant_rt::Arc;
+use extant_testing::Command;
 
 fn run(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;

@@ -1,6 +1,6 @@
 //! Quota files: those that e2fsprogs makes, those that grow here, and any bytes.
 
-use std::process::Command;
+use extant_testing::Command;
 
 use extant_ondisk::quota::{
     EntryPlace, GRACE_SECONDS, Grace, QUOTA_BLOCK_SIZE, block_of, entries, file_with, grace, insert,
@@ -26,7 +26,7 @@ fn read(bytes: &[u8], place: EntryPlace) -> Option<Dqblk> {
 
 /// The file of an inode, by debugfs; None, and the reason said, if there are no e2fsprogs.
 fn of_mke2fs(inode: u32) -> Option<Vec<u8>> {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
     let (image, file) = (folder.path().join("image"), folder.path().join("file"));
     let (image, file) = (image.to_str()?, file.to_str()?);
     let made =

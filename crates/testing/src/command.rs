@@ -1,11 +1,11 @@
 //! Programs of Linux, for tests on a host that has none: e2fsprogs judge there too.
 //!
 //! Whoever started the test runs them ([`scripts/test-portable`]). It looks into the directory that `EXTANT_PROGRAMS` names for
-//! `N.request`, which has the words of a command with a zero after each, and answers with `N.stdout`, `N.stderr` and at last `N.status`,
+//! `N.request`, which has the words after `env` of a command with a zero after each, and answers with `N.stdout`, `N.stderr` and at last `N.status`,
 //! which has the exit status in decimal digits.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use std::{env, fs, io, thread};
@@ -13,7 +13,8 @@ use std::{env, fs, io, thread};
 /// What is used of [`std::process::Command`], by the same names.
 #[derive(Debug)]
 pub struct Command {
-    /// Settings of the environment, as `env` takes them, the program, and its arguments.
+    /// The options and settings of `env`, which starts it.
+    place: Vec<OsString>,
     words: Vec<OsString>,
 }
 
@@ -42,7 +43,7 @@ impl ExitStatus {
 
 impl Command {
     pub fn new(program: impl AsRef<OsStr>) -> Self {
-        Self { words: vec![program.as_ref().to_owned()] }
+        Self { place: Vec::new(), words: vec![program.as_ref().to_owned()] }
     }
 
     pub fn arg(&mut self, argument: impl AsRef<OsStr>) -> &mut Self {
@@ -56,7 +57,12 @@ impl Command {
     }
 
     pub fn env(&mut self, name: &str, value: &str) -> &mut Self {
-        self.words.insert(0, format!("{name}={value}").into());
+        self.place.push(format!("{name}={value}").into());
+        self
+    }
+
+    pub fn current_dir(&mut self, directory: impl AsRef<Path>) -> &mut Self {
+        self.place.splice(0..0, ["-C".into(), directory.as_ref().into()]);
         self
     }
 
@@ -74,17 +80,21 @@ impl Command {
     /// If nobody runs programs for this one, or there is no such program.
     pub fn output(&mut self) -> io::Result<Output> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{:?}: no such program", self.words));
+        let missing =
+            || io::Error::new(io::ErrorKind::NotFound, format!("{:?}: no such program", self.words));
         let directory = PathBuf::from(env::var_os("EXTANT_PROGRAMS").ok_or_else(missing)?);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let file = |of: &str| directory.join(format!("{number}.{of}"));
-        let words = self.words.iter().map(|word| [word.as_encoded_bytes(), b"\0"].concat());
+        let words =
+            self.place.iter().chain(&self.words).map(|word| [word.as_encoded_bytes(), b"\0"].concat());
         fs::write(file("pending"), words.collect::<Vec<_>>().concat())?;
         fs::rename(file("pending"), file("request"))?;
         let status = loop {
             match fs::read_to_string(file("status")) {
                 Ok(status) => break status,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => thread::sleep(Duration::from_millis(1)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    thread::sleep(Duration::from_millis(1))
+                }
                 Err(error) => return Err(error),
             }
         };

@@ -3,11 +3,11 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::path::Path;
-use std::process::{Command, Output};
 
 use extant_block::{BlockDevice, DeviceAccess, FileDevice, MemoryDevice};
 use extant_diskimage::{DiskImage, Result};
 use extant_rt::Arc;
+use extant_testing::{Command, Output};
 
 /// A reproducible sequence.
 pub struct Random(pub u64);

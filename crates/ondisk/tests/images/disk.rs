@@ -1,7 +1,7 @@
 //! An image seen through the crate under test.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::io::{Read, Seek, SeekFrom};
 
 use extant_ondisk::{
     Checksums, Entries, ExtentNode, FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeFlags,
@@ -33,7 +33,7 @@ impl Disk {
     pub fn open(image: &Image) -> Self {
         let file = File::open(&image.path).expect("the image");
         let mut bytes = [0; SUPERBLOCK_SIZE];
-        file.read_exact_at(&mut bytes, SUPERBLOCK_OFFSET).expect("the superblock");
+        read_at(&file, SUPERBLOCK_OFFSET, &mut bytes);
         let superblock = Superblock::parse(&bytes).expect("a superblock as mke2fs makes it");
         let geometry = Geometry::new(&superblock).expect("the geometry of a sane superblock");
         let checksums = Checksums::new(&superblock);
@@ -51,9 +51,7 @@ impl Disk {
 
     pub fn block(&self, block: FsBlock) -> Vec<u8> {
         let mut bytes = vec![0; self.geometry.block_size as usize];
-        self.file
-            .read_exact_at(&mut bytes, block.0 << self.geometry.block_bits)
-            .expect("a block of the image");
+        read_at(&self.file, block.0 << self.geometry.block_bits, &mut bytes);
         bytes
     }
 
@@ -163,6 +161,11 @@ impl Disk {
         }
         map.tree.extend(seen.into_keys().map(u64::from));
     }
+}
+
+fn read_at(mut file: &File, offset: u64, bytes: &mut [u8]) {
+    file.seek(SeekFrom::Start(offset)).expect("a place in the image");
+    file.read_exact(bytes).expect("bytes of the image");
 }
 
 fn node_capacity(block: &[u8]) -> u16 {

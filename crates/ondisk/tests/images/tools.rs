@@ -2,17 +2,13 @@
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+use extant_testing::Command;
 
 /// A tool's standard output; `None` when it is missing or failed.
 pub fn run(tool: &str, arguments: &[&str]) -> Option<String> {
-    let found = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
-        .iter()
-        .map(|dir| Path::new(dir).join(tool))
-        .find(|p| p.exists())?;
-    let output = Command::new(found).args(arguments).env("LC_ALL", "C").env("TZ", "UTC").output().ok()?;
+    let output = Command::new(tool).args(arguments).env("LC_ALL", "C").env("TZ", "UTC").output().ok()?;
     if !output.status.success() {
         println!("{tool} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         return None;
@@ -70,7 +66,7 @@ impl Image {
 
     /// The output of `debugfs` for each command.
     pub fn debugfs(&self, commands: &[String]) -> Vec<String> {
-        let script = tempfile::NamedTempFile::new().expect("a temporary file");
+        let script = tempfile::NamedTempFile::new_in("/dev/shm").expect("a temporary file");
         fs::write(script.path(), commands.join("\n")).expect("a script");
         let output = run("debugfs", &["-f", &script.path().to_string_lossy(), &self.path.to_string_lossy()]);
         let output = output.expect("debugfs reads what mke2fs wrote");
@@ -85,10 +81,11 @@ fn fill(tree: &Path) -> std::io::Result<()> {
     fs::write(tree.join("small"), b"a few bytes")?;
     fs::write(tree.join("empty"), b"")?;
     fs::write(tree.join("whole"), vec![0xA5; 300_000])?;
-    fs::set_permissions(tree.join("whole"), fs::Permissions::from_mode(0o4751))?;
     fs::hard_link(tree.join("small"), tree.join("hard link"))?;
-    symlink("small", tree.join("short link"))?;
-    symlink("d/".repeat(100), tree.join("long link"))?;
+    let at = |name: &str| tree.join(name).to_string_lossy().into_owned();
+    run("chmod", &["4751", &at("whole")]).expect("a mode");
+    run("ln", &["-s", "small", &at("short link")]).expect("a link");
+    run("ln", &["-s", &"d/".repeat(100), &at("long link")]).expect("a link");
     fs::create_dir(tree.join("directory"))?;
     for number in 0..40 {
         fs::write(tree.join("directory").join(format!("a rather long name of file {number}")), b"x")?;
@@ -110,9 +107,9 @@ fn fill(tree: &Path) -> std::io::Result<()> {
     far.seek(SeekFrom::Start(70 << 20))?;
     far.write_all(b"far")?;
     // Only root may; others' disks lack these files' peculiarities.
-    let _ = chown(tree.join("whole"), Some(70_000), Some(80_000));
-    let _ = run("mknod", &[&tree.join("old device").to_string_lossy(), "b", "8", "17"]);
-    let _ = run("mknod", &[&tree.join("new device").to_string_lossy(), "c", "259", "70000"]);
-    let _ = run("mkfifo", &[&tree.join("fifo").to_string_lossy()]);
+    let _ = run("chown", &["70000:80000", &at("whole")]);
+    let _ = run("mknod", &[&at("old device"), "b", "8", "17"]);
+    let _ = run("mknod", &[&at("new device"), "c", "259", "70000"]);
+    let _ = run("mkfifo", &[&at("fifo")]);
     Ok(())
 }
