@@ -1,6 +1,6 @@
 //! Programs of Linux, for tests on a host that has none: e2fsprogs judge there too.
 //!
-//! Whoever started the test runs them ([`scripts/test-portable`]). It looks into the directory that `EXTANT_PROGRAMS` names for
+//! The runner of the tests runs them (`scripts/test-portable`). It looks into the directory that `EXTANT_PROGRAMS` names for
 //! `N.request`, which has the words of a command with a zero after each, and answers with `N.stdout`, `N.stderr` and at last `N.status`,
 //! which has the exit status in decimal digits.
 
@@ -20,8 +20,11 @@ pub struct Command {
 /// What a program said, and how it ended.
 #[derive(Debug)]
 pub struct Output {
+    /// How the program ended.
     pub status: ExitStatus,
+    /// What it wrote to its output.
     pub stdout: Vec<u8>,
+    /// What it wrote to its error output.
     pub stderr: Vec<u8>,
 }
 
@@ -41,20 +44,25 @@ impl ExitStatus {
 }
 
 impl Command {
+    /// A command without arguments.
+    #[must_use]
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         Self { words: vec![program.as_ref().to_owned()] }
     }
 
+    /// Adds an argument.
     pub fn arg(&mut self, argument: impl AsRef<OsStr>) -> &mut Self {
         self.words.push(argument.as_ref().to_owned());
         self
     }
 
+    /// Adds arguments.
     pub fn args<A: AsRef<OsStr>>(&mut self, arguments: impl IntoIterator<Item = A>) -> &mut Self {
         self.words.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
         self
     }
 
+    /// Sets a variable of the environment.
     pub fn env(&mut self, name: &str, value: &str) -> &mut Self {
         self.words.insert(0, format!("{name}={value}").into());
         self
@@ -71,10 +79,11 @@ impl Command {
     /// Runs the program to its end.
     ///
     /// # Errors
-    /// If nobody runs programs for this one, or there is no such program.
+    /// If no runner runs programs for this one, or there is no such program.
     pub fn output(&mut self) -> io::Result<Output> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{:?}: no such program", self.words));
+        let missing =
+            || io::Error::new(io::ErrorKind::NotFound, format!("{:?}: no such program", self.words));
         let directory = PathBuf::from(env::var_os("EXTANT_PROGRAMS").ok_or_else(missing)?);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let file = |of: &str| directory.join(format!("{number}.{of}"));
@@ -84,7 +93,9 @@ impl Command {
         let status = loop {
             match fs::read_to_string(file("status")) {
                 Ok(status) => break status,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => thread::sleep(Duration::from_millis(1)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    thread::sleep(Duration::from_millis(1))
+                }
                 Err(error) => return Err(error),
             }
         };
