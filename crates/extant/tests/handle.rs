@@ -2,32 +2,25 @@
 //! and is none.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use extant::{Error, Filesystem, InodeNumber, Mount};
+use extant_testing::{assert_clean, has_e2fsprogs, run, scratch, text};
 
 /// One test at a time: a program that another has just started would hold this one's image open. None, and it says so, without
 /// e2fsprogs.
 fn alone() -> Option<MutexGuard<'static, ()>> {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let all =
-        ["mke2fs", "debugfs", "e2fsck"].iter().all(|tool| Command::new(tool).arg("-V").output().is_ok());
-    if !all {
-        println!("skipped: no e2fsprogs");
-    }
-    all.then_some(guard)
+    has_e2fsprogs().then_some(guard)
 }
 
 /// A disk of one group with 256 inodes, of which the last were never used, and the file `/file` of 40 KiB.
 fn disk(dir: &Path, options: &[&str]) -> PathBuf {
     let image = dir.join("disk.img");
     let _ = std::fs::remove_file(&image);
-    let mut command = Command::new("mke2fs");
-    command.args(["-q", "-F", "-t", "ext4", "-N", "256", "-E", "lazy_itable_init=1,nodiscard"]).args(options);
-    let made = command.arg(&image).arg("8M").output().expect("mke2fs");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let made = ["-q", "-F", "-t", "ext4", "-N", "256", "-E", "lazy_itable_init=1,nodiscard"];
+    run("mke2fs", &[&made, options, &[text(&image), "8M"]].concat()).expect("mke2fs");
     let fs = Mount::new().open(&image).expect("mount");
     fs.write("/file", vec![7; 40 << 10]).expect("write");
     fs.unmount().expect("unmount");
@@ -35,16 +28,9 @@ fn disk(dir: &Path, options: &[&str]) -> PathBuf {
 }
 
 fn debugfs(image: &Path, request: &str) {
-    let output = Command::new("debugfs").args(["-w", "-R", request]).arg(image).output().expect("debugfs");
-    let words = String::from_utf8_lossy(&output.stderr);
+    let said = run("debugfs", &["-w", "-R", request, text(image)]).expect("debugfs");
     // The first line has the version.
-    assert_eq!(words.lines().count(), 1, "{request}: {words}");
-}
-
-fn assert_clean(image: &Path) {
-    let judged = Command::new("e2fsck").arg("-fn").arg(image).output().expect("e2fsck");
-    let words = String::from_utf8_lossy(&judged.stdout);
-    assert!(judged.status.success() && !words.contains("Fix?") && !words.contains("WARNING"), "{words}");
+    assert_eq!(said.lines().count(), 1, "{request}: {said}");
 }
 
 fn is_stale(fs: &Filesystem, number: u32) -> bool {
@@ -58,7 +44,7 @@ fn is_stale(fs: &Filesystem, number: u32) -> bool {
 #[test]
 fn only_numbers_of_files_and_directories_are_known() {
     let Some(_alone) = alone() else { return };
-    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("scratch");
+    let scratch = scratch();
     for options in [&["-O", "metadata_csum"][..], &["-O", "^metadata_csum,uninit_bg"], &["-O", "orphan_file"]]
     {
         let image = disk(scratch.path(), options);
@@ -74,14 +60,14 @@ fn only_numbers_of_files_and_directories_are_known() {
             drop(file);
             fs.unmount().expect("unmount");
         }
-        assert_clean(&image);
+        assert_clean(&image, options[1]);
     }
 }
 
 #[test]
 fn what_only_looks_like_an_inode_is_none_and_loses_nobody_a_block() {
     let Some(_alone) = alone() else { return };
-    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("scratch");
+    let scratch = scratch();
     for options in ["^metadata_csum,^uninit_bg", "^metadata_csum,uninit_bg", "metadata_csum"] {
         let image = disk(scratch.path(), &["-O", options]);
         // As they are left by an earlier file system: one with a name, one that was deleted. Both map the blocks of the file.
@@ -104,7 +90,7 @@ fn what_only_looks_like_an_inode_is_none_and_loses_nobody_a_block() {
 #[test]
 fn name_of_a_free_inode_is_refused_and_loses_nobody_a_block() {
     let Some(_alone) = alone() else { return };
-    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("scratch");
+    let scratch = scratch();
     let image = disk(scratch.path(), &["-O", "^metadata_csum"]);
     for request in ["copy_inode /file <30>", "set_inode_field <30> links_count 0", "link <30> /other"] {
         debugfs(&image, request);
@@ -124,7 +110,7 @@ fn name_of_a_free_inode_is_refused_and_loses_nobody_a_block() {
 #[test]
 fn own_inode_is_no_file_whatever_names_it() {
     let Some(_alone) = alone() else { return };
-    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("scratch");
+    let scratch = scratch();
     let image = disk(scratch.path(), &["-O", "orphan_file"]);
     let fs = Mount::new().read_only(true).open(&image).expect("mount");
     let orphans = fs.superblock().s_orphan_file_inum();
@@ -140,7 +126,7 @@ fn own_inode_is_no_file_whatever_names_it() {
         debugfs(&image, "unlink /own");
     }
     // As Linux, e2fsck looks at a disk with the mark that the damage left on it, and finds none.
-    assert_clean(&image);
+    assert_clean(&image, "lost no block");
 }
 
 fn assert_own_is_refused(fs: &Filesystem, number: u32, read_only: bool) {
@@ -170,7 +156,7 @@ fn assert_own_is_refused(fs: &Filesystem, number: u32, read_only: bool) {
 #[test]
 fn inode_that_holds_an_attribute_is_not_a_file() {
     let Some(_alone) = alone() else { return };
-    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("scratch");
+    let scratch = scratch();
     let image = disk(scratch.path(), &[]);
     let number = Mount::new().open(&image).expect("mount").metadata("/file").expect("stat").inode.0;
     // EXTENTS and EA_INODE.
@@ -185,7 +171,7 @@ fn inode_that_holds_an_attribute_is_not_a_file() {
 #[test]
 fn inode_in_use_without_links_is_not_deleted_by_who_asks_for_it() {
     let Some(_alone) = alone() else { return };
-    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("scratch");
+    let scratch = scratch();
     let image = disk(scratch.path(), &[]);
     let number = Mount::new().open(&image).expect("mount").metadata("/file").expect("stat").inode.0;
     debugfs(&image, "set_inode_field /file links_count 0");
@@ -198,7 +184,7 @@ fn inode_in_use_without_links_is_not_deleted_by_who_asks_for_it() {
 #[test]
 fn handle_outlives_a_mount_and_ends_with_the_last_name() {
     let Some(_alone) = alone() else { return };
-    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("scratch");
+    let scratch = scratch();
     let image = disk(scratch.path(), &[]);
     let fs = Mount::new().open(&image).expect("mount");
     fs.create_dir("/dir").expect("mkdir");
@@ -232,5 +218,5 @@ fn handle_outlives_a_mount_and_ends_with_the_last_name() {
         assert_ne!(another.generation(), generation, "inode {}", number.0);
     }
     fs.unmount().expect("unmount");
-    assert_clean(&image);
+    assert_clean(&image, "numbers used again");
 }

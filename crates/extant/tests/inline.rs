@@ -1,14 +1,12 @@
 //! Content that `mke2fs` put into inodes, through the public interface. What the kernel puts there is in `exchange`, crashes of
 //! what moves it are in `crash`.
-#![cfg(target_os = "linux")]
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use extant::{Error, Fallocate, Filesystem, InodeFlags, Mount, SeekTo, XattrMode};
+use extant_testing::{has_e2fsprogs, run, scratch, symlink, text};
 
 /// Room for 128 and for 640 bytes and more in an inode.
 const DISKS: &[&[&str]] = &[
@@ -24,11 +22,7 @@ const SIZES_MAX: usize = 140;
 fn alone() -> Option<MutexGuard<'static, ()>> {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let all = ["mke2fs", "e2fsck"].iter().all(|tool| Command::new(tool).arg("-V").output().is_ok());
-    if !all {
-        println!("skipped: no e2fsprogs");
-    }
-    all.then_some(guard)
+    has_e2fsprogs().then_some(guard)
 }
 
 fn content(size: usize) -> Vec<u8> {
@@ -47,7 +41,7 @@ fn disk(scratch: &Path, options: &[&str]) -> PathBuf {
             fs::write(tree.join(format!("f/{size}")), content(size)).expect("a file");
         }
         for size in 1..SIZES_MAX {
-            symlink("t".repeat(size), tree.join(format!("l/{size}"))).expect("a link");
+            symlink(&"t".repeat(size), &tree.join(format!("l/{size}")));
         }
         for count in 0..10 {
             let dir = tree.join(format!("d/{count}"));
@@ -56,23 +50,14 @@ fn disk(scratch: &Path, options: &[&str]) -> PathBuf {
         }
     }
     let _ = fs::remove_file(&image);
-    let made = Command::new("mke2fs")
-        .args(["-q", "-F", "-t", "ext4", "-m", "0", "-J", "size=4", "-N", "512", "-d"])
-        .arg(&tree)
-        .args(options)
-        .arg(&image)
-        .arg("16M")
-        .output()
-        .expect("mke2fs");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let made = ["-q", "-F", "-t", "ext4", "-m", "0", "-J", "size=4", "-N", "512", "-d", text(&tree)];
+    run("mke2fs", &[&made, options, &[text(&image), "16M"]].concat()).expect("mke2fs");
     image
 }
 
+/// Panics unless neither `e2fsck` nor our own check finds anything.
 fn assert_clean(image: &Path, what: &str) {
-    let judged = Command::new("e2fsck").arg("-fn").arg(image).output().expect("e2fsck");
-    let words = String::from_utf8_lossy(&judged.stdout);
-    let is_clean = judged.status.success() && !words.contains("Fix?") && !words.contains("WARNING");
-    assert!(is_clean, "{what}: {words}");
+    extant_testing::assert_clean(image, what);
     let findings = Mount::new().read_only(true).open(image).expect(what).check(&mut |_| {}).expect(what);
     assert!(findings.is_empty(), "{what}: {findings:?}");
 }
@@ -84,7 +69,7 @@ fn is_inline(fs: &Filesystem, path: &str) -> bool {
 /// Runs `test` on each disk, through page caches of two sizes, and has the disk judged.
 fn on_each(test: impl Fn(&Filesystem, &str)) {
     let Some(_alone) = alone() else { return };
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = scratch();
     for options in DISKS {
         for pages in [0, 4 << 20] {
             let what = format!("{options:?}, {pages} bytes of pages");

@@ -2,7 +2,6 @@
 //! never written.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,6 +9,7 @@ use std::time::{Duration, Instant};
 use extant::mkfs::Mkfs;
 use extant::{Fallocate, Filesystem, Mount, SetAttributes};
 use extant_block::{MemoryDevice, Model, ModelledDevice};
+use extant_testing::{assert_clean, run, scratch, text};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
@@ -41,6 +41,10 @@ fn files_are_kept_in_memory_over_a_device_with_latency() {
 
 #[test]
 fn writes_of_several_threads_over_dirty_blocks_show_in_the_fields() {
+    if !extant_rt::HAS_THREADS {
+        println!("skipped: WASI has no threads");
+        return;
+    }
     let device = MemoryDevice::new(16 * MIB);
     Mkfs::new().format(&device).expect("a file system");
     let fs = Mount::new().page_cache_bytes(MIB).open_device(Arc::new(device)).expect("mount");
@@ -80,10 +84,13 @@ fn filled(stamp: u64) -> Vec<u8> {
 
 #[test]
 fn cached_blocks_are_read_and_written_over_beside_all_that_drops_them() {
-    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("scratch");
+    if !extant_rt::HAS_THREADS {
+        println!("skipped: WASI has no threads");
+        return;
+    }
+    let scratch = scratch();
     let image = scratch.path().join("disk.img");
-    let made = Command::new("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&image).arg("64M").output();
-    assert!(made.expect("mke2fs runs").status.success());
+    run("mke2fs", &["-q", "-F", "-t", "ext4", text(&image), "64M"]).expect("mke2fs");
     let fs = mount(&image);
     let file = fs.options().read(true).write(true).create(true).open("/file").expect("a file");
     let own_end = WRITERS * OWN_BLOCKS * BLOCK;
@@ -163,7 +170,5 @@ fn cached_blocks_are_read_and_written_over_beside_all_that_drops_them() {
         assert_eq!(content[at..at + BLOCK as usize], filled(*stamp), "block {block} lost its last write");
     }
     fs.unmount().expect("unmount");
-    let judged = Command::new("e2fsck").arg("-fn").arg(&image).output().expect("e2fsck runs");
-    let words = String::from_utf8_lossy(&judged.stdout);
-    assert!(judged.status.success() && !words.contains("Fix?") && !words.contains("WARNING"), "{words}");
+    assert_clean(&image, "written over");
 }

@@ -1,15 +1,12 @@
 //! Discards of free space: what they give back to the host, and what they must not touch.
-#![cfg(target_os = "linux")]
 
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant::mkfs::Mkfs;
 use extant::{Error, Filesystem, Mount};
 use extant_block::{BlockDevice, Event, Fault, FaultDevice, MemoryDevice, Operation, Recorder, Tearing};
+use extant_testing::{assert_clean, scratch};
 
 const MIB: u64 = 1 << 20;
 const ALL: std::ops::Range<u64> = 0..u64::MAX;
@@ -19,22 +16,20 @@ fn content(seed: u64, bytes: u64) -> Vec<u8> {
     (0..bytes / 8).flat_map(|word| (word.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ seed).to_le_bytes()).collect()
 }
 
-fn allocated_bytes(image: &Path) -> u64 {
+#[cfg(target_os = "linux")]
+fn allocated_bytes(image: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
     std::fs::metadata(image).expect("an image").blocks() * 512
 }
 
-fn assert_clean(image: &Path) {
-    let judged = Command::new("e2fsck").arg("-fn").arg(image).output().expect("e2fsck runs");
-    let words = String::from_utf8_lossy(&judged.stdout);
-    assert!(judged.status.success() && !words.contains("Fix?") && !words.contains("WARNING"), "{words}");
-}
-
+/// Only on Linux are there holes in image files.
+#[cfg(target_os = "linux")]
 #[test]
 fn trim_gives_the_space_of_removed_files_back_to_the_host() {
-    let scratch = tempfile::tempdir().expect("scratch");
+    use extant_testing::{run, text};
+    let scratch = scratch();
     let image = scratch.path().join("disk.img");
-    let made = Command::new("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&image).arg("192M").output();
-    assert!(made.expect("mke2fs runs").status.success());
+    run("mke2fs", &["-q", "-F", "-t", "ext4", text(&image), "192M"]).expect("mke2fs");
     let fs = Mount::new().open(&image).expect("mount");
     fs.write("/kept", content(1, 5 * MIB)).expect("write");
     fs.write("/removed", content(2, 40 * MIB)).expect("write");
@@ -55,7 +50,7 @@ fn trim_gives_the_space_of_removed_files_back_to_the_host() {
     assert_eq!(fs.read("/kept").expect("read"), content(1, 5 * MIB));
     assert_eq!(fs.read("/kept-too").expect("read"), content(3, 5 * MIB));
     fs.unmount().expect("unmount");
-    assert_clean(&image);
+    assert_clean(&image, "trimmed");
 }
 
 #[test]
@@ -155,11 +150,12 @@ fn a_mount_with_discard_discards_what_a_commit_freed() {
     fs.sync().expect("sync");
     assert_every_crash_keeps_files(&recorder, from);
     drop(fs);
-    let image = tempfile::NamedTempFile::new().expect("an image");
+    let scratch = scratch();
+    let image = scratch.path().join("disk.img");
     let mut bytes = vec![0; 32 << 20];
     recorder.inner().read_at(0, &mut bytes).expect("read");
-    std::fs::write(image.path(), bytes).expect("write");
-    assert_clean(image.path());
+    std::fs::write(&image, bytes).expect("write");
+    assert_clean(&image, "discarded");
 }
 
 #[test]

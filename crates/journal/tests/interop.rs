@@ -14,7 +14,7 @@ use extant_journal::{Journal, LogMap, Options, recovery};
 use extant_ondisk::FsBlock;
 use extant_ondisk::jbd2::{Compat, MAGIC, Superblock};
 use extant_rt::Arc;
-use extant_testing::Command;
+use extant_testing::{Command, scratch};
 
 fn run(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
@@ -38,10 +38,7 @@ struct Image {
 
 impl Image {
     fn new(features: &str, block_size: u32, mib: u32) -> Self {
-        let folder = match tempfile::tempdir_in("/dev/shm") {
-            Ok(folder) => folder,
-            Err(_) => tempfile::tempdir().expect("a folder"),
-        };
+        let folder = scratch();
         let path = folder.path().join("image");
         let (size, whole) = (block_size.to_string(), format!("{mib}M"));
         let journal = format!("size={}", block_size * 1024 / (1 << 20));

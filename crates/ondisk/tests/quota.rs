@@ -26,7 +26,7 @@ fn read(bytes: &[u8], place: EntryPlace) -> Option<Dqblk> {
 
 /// The file of an inode, by debugfs; None, and the reason said, if there are no e2fsprogs.
 fn of_mke2fs(inode: u32) -> Option<Vec<u8>> {
-    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
+    let folder = extant_testing::scratch();
     let (image, file) = (folder.path().join("image"), folder.path().join("file"));
     let (image, file) = (image.to_str()?, file.to_str()?);
     let made =

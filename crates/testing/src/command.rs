@@ -1,8 +1,8 @@
 //! Programs of Linux, for tests on a host that has none: e2fsprogs judge there too.
 //!
-//! Whoever started the test runs them ([`scripts/test-portable`]). It looks into the directory that `EXTANT_PROGRAMS` names for
-//! `N.request`, which has the words after `env` of a command with a zero after each, and answers with `N.stdout`, `N.stderr` and at last `N.status`,
-//! which has the exit status in decimal digits.
+//! The runner of the tests runs them (`scripts/test-portable`). It looks into the directory that `EXTANT_PROGRAMS` names for
+//! `N.request`, which has the words after `env` of a command with a zero after each, and answers with `N.stdout`, `N.stderr` and at last
+//! `N.status`, which has the exit status in decimal digits.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -21,8 +21,11 @@ pub struct Command {
 /// What a program said, and how it ended.
 #[derive(Debug)]
 pub struct Output {
+    /// How the program ended.
     pub status: ExitStatus,
+    /// What it wrote to its output.
     pub stdout: Vec<u8>,
+    /// What it wrote to its error output.
     pub stderr: Vec<u8>,
 }
 
@@ -42,25 +45,31 @@ impl ExitStatus {
 }
 
 impl Command {
+    /// A command without arguments.
+    #[must_use]
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         Self { place: Vec::new(), words: vec![program.as_ref().to_owned()] }
     }
 
+    /// Adds an argument.
     pub fn arg(&mut self, argument: impl AsRef<OsStr>) -> &mut Self {
         self.words.push(argument.as_ref().to_owned());
         self
     }
 
+    /// Adds arguments.
     pub fn args<A: AsRef<OsStr>>(&mut self, arguments: impl IntoIterator<Item = A>) -> &mut Self {
         self.words.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
         self
     }
 
+    /// Sets a variable of the environment.
     pub fn env(&mut self, name: &str, value: &str) -> &mut Self {
         self.place.push(format!("{name}={value}").into());
         self
     }
 
+    /// Sets the directory in which the program starts.
     pub fn current_dir(&mut self, directory: impl AsRef<Path>) -> &mut Self {
         self.place.splice(0..0, ["-C".into(), directory.as_ref().into()]);
         self
@@ -77,7 +86,7 @@ impl Command {
     /// Runs the program to its end.
     ///
     /// # Errors
-    /// If nobody runs programs for this one, or there is no such program.
+    /// If no runner runs programs for this one, or there is no such program.
     pub fn output(&mut self) -> io::Result<Output> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let missing =

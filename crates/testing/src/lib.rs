@@ -1,4 +1,5 @@
-//! What the tests of several crates share: the end of a mount, a kernel in a guest, servers of sockets and of HTTP, and what is zero.
+//! What the tests of several crates share: files of the host, e2fsprogs as judges, the end of a mount, a kernel in a guest, servers of
+//! sockets and of HTTP, and what is zero.
 //!
 //! Tests of one program run beside each other, and each starts programs. Between the fork and the exec of one, the child has all files open
 //! that this process has open, also those on another test's mount: for that moment the mount is busy.
@@ -6,6 +7,8 @@
 
 #[cfg(not(unix))]
 mod command;
+mod e2fsprogs;
+mod files;
 #[cfg(unix)]
 mod guest;
 #[cfg(unix)]
@@ -15,6 +18,8 @@ mod socket_server;
 
 #[cfg(not(unix))]
 pub use command::{Command, Output};
+pub use e2fsprogs::{assert_clean, faults, has_e2fsprogs, run, text};
+pub use files::{copy, read_at, scratch, symlink, write_at};
 #[cfg(unix)]
 pub use guest::{Guest, Setup};
 #[cfg(unix)]

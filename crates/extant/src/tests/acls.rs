@@ -7,7 +7,7 @@ use extant_ondisk::InodeNumber;
 use extant_ondisk::acl::{Acl, AclEntry, AclTag};
 use extant_rt::Arc;
 
-use super::disk::{Random, assert_clean, format, has_tools, mount};
+use super::disk::{Random, assert_clean, format, has_e2fsprogs, mount};
 use super::kernel::KernelMount;
 use super::names::new;
 use crate::error::Error;
@@ -49,7 +49,7 @@ fn listing(kernel: &KernelMount) -> String {
 
 #[test]
 fn lists_are_inherited_and_follow_the_mode_as_in_the_kernel() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for inode_size in ["128", "256"] {
@@ -130,7 +130,7 @@ fn granted(kernel: &KernelMount, name: &str, user: &Credentials) -> Option<[bool
 
 #[test]
 fn permissions_are_those_that_the_kernel_grants() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (device, _) = format(&["-b", "1024"], 8 << 10, &[]);
@@ -185,7 +185,7 @@ fn permissions_are_those_that_the_kernel_grants() {
 #[test]
 fn sticky_immutable_and_append_only_protect_names() {
     use extant_ondisk::InodeFlags;
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (device, _) = format(&["-b", "1024"], 8 << 10, &[]);
@@ -238,7 +238,7 @@ fn sticky_immutable_and_append_only_protect_names() {
 #[test]
 fn dax_excludes_content_that_stands_in_the_inode() {
     use extant_ondisk::InodeFlags;
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (device, _) = format(&["-O", "inline_data"], 8 << 10, &["inline"]);

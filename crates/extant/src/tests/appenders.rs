@@ -4,7 +4,7 @@ use extant_alloc::{MballocStatistics, Tuning};
 use extant_ondisk::InodeNumber;
 use extant_rt::Arc;
 
-use super::disk::{assert_clean, format, has_tools};
+use super::disk::{assert_clean, format, has_e2fsprogs};
 use super::names::new;
 use crate::file::fallocate::Fallocate;
 use crate::mount::Options;
@@ -59,7 +59,7 @@ fn cost_of_an_append(tuning: Tuning) -> Cost {
 
 #[test]
 fn an_append_takes_one_lock_of_a_group_and_looks_at_hardly_any() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     // Threads that share a group and come in turns take more: of three runs the one that took the fewest.

@@ -4,7 +4,7 @@ use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::InodeNumber;
 use extant_rt::Arc;
 
-use super::disk::{assert_clean, format, has_tools, mount, mount_with_pages};
+use super::disk::{assert_clean, format, has_e2fsprogs, mount, mount_with_pages};
 use super::names::new;
 use crate::error::Error;
 use crate::file::fallocate::Fallocate;
@@ -47,7 +47,7 @@ fn finish(volume: Arc<Volume>, device: &Arc<MemoryDevice>, what: &str) {
 
 #[test]
 fn a_cluster_is_free_with_the_last_block_that_is_mapped_in_it() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for (block, cluster) in SIZES {
@@ -83,7 +83,7 @@ fn a_cluster_is_free_with_the_last_block_that_is_mapped_in_it() {
 
 #[test]
 fn extents_of_two_leaves_share_a_cluster() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for (block, cluster) in SIZES {
@@ -123,7 +123,7 @@ fn extents_of_two_leaves_share_a_cluster() {
 /// What is free is taken to the last cluster, and what lies in clusters that a file has needs none.
 #[test]
 fn the_last_cluster_can_be_taken_and_blocks_in_it_need_no_other() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for (block, cluster) in SIZES {
@@ -166,7 +166,7 @@ fn the_last_cluster_can_be_taken_and_blocks_in_it_need_no_other() {
 
 #[test]
 fn blocks_of_a_directory_share_clusters_which_go_with_it() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for (block, cluster) in SIZES {
@@ -204,7 +204,7 @@ fn blocks_of_a_directory_share_clusters_which_go_with_it() {
 
 #[test]
 fn ranges_move_by_whole_clusters_only() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (block, cluster) = SIZES[0];
@@ -226,7 +226,7 @@ fn ranges_move_by_whole_clusters_only() {
 
 #[test]
 fn another_size_is_refused_by_name_and_nothing_changes() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let device: Arc<dyn BlockDevice> = disk(SIZES[0], 24);
@@ -247,7 +247,7 @@ fn another_size_is_refused_by_name_and_nothing_changes() {
 /// Usage counts whole clusters, for e2fsck too.
 #[test]
 fn quota_files_are_added_and_usage_counts_clusters() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for (block, cluster) in SIZES {

@@ -6,7 +6,7 @@ use extant_alloc::Tuning;
 use extant_ondisk::InodeNumber;
 use extant_rt::Arc;
 
-use super::disk::{assert_clean, format, has_tools};
+use super::disk::{assert_clean, format, has_e2fsprogs};
 use super::names::new;
 use crate::incore::inode_cache::InodeRef;
 use crate::mount::Options;
@@ -51,7 +51,7 @@ fn locks_per_create(tuning: Tuning, is_apart: bool) -> f64 {
 
 #[test]
 fn a_create_takes_at_most_three_locks_of_groups_with_48_creators() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for (is_apart, place) in [(false, "one directory"), (true, "48 directories")] {
@@ -65,7 +65,7 @@ fn a_create_takes_at_most_three_locks_of_groups_with_48_creators() {
 #[cfg(extant_linux_model)]
 fn a_create_takes_more_locks_of_groups_with_the_search_of_older_kernels() {
     use extant_alloc::linux_model::{InodeSearch, LinuxModel};
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let older = LinuxModel { inode_search: InodeSearch::Repeat, ..LinuxModel::default() };

@@ -4,7 +4,7 @@ use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::{FsBlock, InodeNumber, LogicalBlock};
 use extant_rt::Arc;
 
-use super::disk::{Random, format, has_tools, mount};
+use super::disk::{Random, format, has_e2fsprogs, mount};
 use super::names::{list, new};
 use crate::error::Error;
 use crate::incore::inode_cache::InodeRef;
@@ -42,7 +42,7 @@ fn indexed(arguments: &[&str]) -> (Arc<MemoryDevice>, [FsBlock; 2]) {
 
 #[test]
 fn names_below_a_damaged_index_are_found_and_none_can_be_added() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     // The hash's number, the depth, the count of entries; with checksums the first byte of any kind is enough.
@@ -68,7 +68,7 @@ fn names_below_a_damaged_index_are_found_and_none_can_be_added() {
 
 #[test]
 fn a_damaged_leaf_is_reported_and_the_others_are_read() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (device, [_, leaf]) = indexed(&["-b", "1024"]);
@@ -90,7 +90,7 @@ fn a_damaged_leaf_is_reported_and_the_others_are_read() {
 
 #[test]
 fn a_name_that_would_be_a_path_is_damage() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for feature in ["dir_index", "^dir_index"] {
@@ -166,7 +166,7 @@ fn use_tree(volume: &Arc<Volume>, random: &mut Random) {
 
 #[test]
 fn random_damage_never_panics() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for (disk, arguments) in

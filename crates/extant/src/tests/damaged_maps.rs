@@ -5,7 +5,7 @@ use extant_ondisk::extent::index_at;
 use extant_ondisk::{FsBlock, InodeNumber, LogicalBlock, indirect};
 use extant_rt::Arc;
 
-use super::disk::{Random, format, has_tools, mount};
+use super::disk::{Random, format, has_e2fsprogs, mount};
 use crate::error::Error;
 use crate::file::fallocate::Fallocate;
 use crate::file::seek::SeekTo;
@@ -105,7 +105,7 @@ fn damaged(features: &str, extents: bool, seeds: std::ops::Range<u64>) {
 /// A child that begins elsewhere than its parent says would be read as zeroes, and written and freed at the wrong place.
 #[test]
 fn extent_node_that_begins_elsewhere_than_its_parent_says_is_an_error_by_name() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let arguments = ["-b", "1024", "-N", "64", "-O", "^metadata_csum"];
@@ -153,14 +153,14 @@ fn extent_node_that_begins_elsewhere_than_its_parent_says_is_an_error_by_name() 
 
 #[test]
 fn damaged_extent_trees_give_errors() {
-    if has_tools() {
+    if has_e2fsprogs() {
         damaged("^metadata_csum", true, 0..400);
     }
 }
 
 #[test]
 fn damaged_block_maps_give_errors() {
-    if has_tools() {
+    if has_e2fsprogs() {
         damaged("^metadata_csum,^extents,^64bit", false, 0..400);
     }
 }
@@ -194,7 +194,7 @@ fn with_shared_tables(
 
 #[test]
 fn walks_over_shared_tables_end_where_the_disk_has_no_more_blocks() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     // A table that names itself 256 times: 16 million blocks, each a run of its own.
@@ -218,7 +218,7 @@ fn walks_over_shared_tables_end_where_the_disk_has_no_more_blocks() {
 
 #[test]
 fn missing_tables_are_passed_in_one_step() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     // The topmost of the triple indirect blocks exists and is empty.

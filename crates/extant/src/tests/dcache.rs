@@ -4,7 +4,7 @@ use extant_block::MemoryDevice;
 use extant_ondisk::{InodeNumber, RawInode};
 use extant_rt::{Arc, AtomicBool, AtomicU32, LockClass, Mutex, Ordering};
 
-use super::disk::{Random, assert_clean, format, has_tools};
+use super::disk::{Random, assert_clean, format, has_e2fsprogs};
 use super::names::new;
 use crate::error::Error;
 use crate::incore::inode::Inode;
@@ -104,7 +104,7 @@ fn step(volume: &Volume, dirs: &[InodeRef], known: &Known, random: &mut Random) 
 
 #[test]
 fn whatever_threads_do_a_name_gives_what_has_it() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for (seed, cache_bytes) in CACHE_BYTES.into_iter().enumerate() {

@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::InodeNumber;
 use extant_rt::Arc;
-use extant_testing::is_zero;
+pub(crate) use extant_testing::{has_e2fsprogs, scratch};
+use extant_testing::{is_zero, run, text};
 
 use crate::mount::Options;
 use crate::mount::Volume;
@@ -33,29 +33,6 @@ impl Random {
     }
 }
 
-/// A directory in memory, if there is one.
-pub(crate) fn scratch() -> tempfile::TempDir {
-    let shm = Path::new("/dev/shm");
-    let made = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() };
-    made.expect("a directory for images")
-}
-
-/// Whether e2fsprogs are there; else says that the test is skipped.
-pub(crate) fn has_tools() -> bool {
-    let all =
-        ["mke2fs", "e2fsck", "debugfs"].iter().all(|tool| Command::new(tool).arg("-V").output().is_ok());
-    if !all {
-        println!("skipped: no e2fsprogs");
-    }
-    all
-}
-
-fn run(program: &str, arguments: &[&str], path: &Path) -> String {
-    let output = Command::new(program).args(arguments).arg(path).output().expect("a tool that was there");
-    assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
 /// A disk of `kilobytes` with the files `names` in its root, empty, as `mke2fs` makes it; and their inodes.
 pub(crate) fn format(arguments: &[&str], kilobytes: u32, names: &[&str]) -> (MemoryDevice, Vec<InodeNumber>) {
     let scratch = scratch();
@@ -66,26 +43,13 @@ pub(crate) fn format(arguments: &[&str], kilobytes: u32, names: &[&str]) -> (Mem
         fs::write(tree.join(name), b"").unwrap();
     }
     let size = format!("{kilobytes}k");
-    let output = Command::new("mke2fs")
-        .args([
-            "-q",
-            "-F",
-            "-t",
-            "ext4",
-            "-E",
-            "lazy_itable_init=0,hash_seed=00000000-0000-4000-8000-000000000001",
-        ])
-        .args(arguments)
-        .arg("-d")
-        .args([&tree, &image])
-        .arg(size)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
+    let hash_seed = "lazy_itable_init=0,hash_seed=00000000-0000-4000-8000-000000000001";
+    let made = ["-q", "-F", "-t", "ext4", "-E", hash_seed];
+    run("mke2fs", &[&made, arguments, &["-d", text(&tree), text(&image), &size]].concat()).unwrap();
     let inodes = names
         .iter()
         .map(|name| {
-            let said = run("debugfs", &["-R", &format!("stat /{name}")], &image);
+            let said = run("debugfs", &["-R", &format!("stat /{name}"), text(&image)]).unwrap();
             let number = said.split_whitespace().nth(1).and_then(|word| word.parse().ok());
             InodeNumber(number.unwrap_or_else(|| panic!("no inode in {said}")))
         })
@@ -118,11 +82,7 @@ pub(crate) fn store(device: &dyn BlockDevice, scratch: &tempfile::TempDir) -> Pa
 pub(crate) fn assert_clean(device: &dyn BlockDevice, what: &str) {
     let scratch = scratch();
     let path = store(device, &scratch);
-    let output = Command::new("e2fsck").args(["-f", "-n"]).arg(&path).output().unwrap();
-    let said =
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    let clean = output.status.success() && !said.contains("Fix?") && !said.contains("WARNING");
-    assert!(clean, "{what}: {said}");
+    extant_testing::assert_clean(&path, what);
 }
 
 /// The content that `debugfs` reads from an inode.
@@ -130,7 +90,7 @@ pub(crate) fn dumped(device: &dyn BlockDevice, inode: InodeNumber) -> Vec<u8> {
     let scratch = scratch();
     let path = store(device, &scratch);
     let out = scratch.path().join("out");
-    run("debugfs", &["-R", &format!("dump <{inode}> {}", out.display())], &path);
+    run("debugfs", &["-R", &format!("dump <{inode}> {}", out.display()), text(&path)]).unwrap();
     fs::read(out).unwrap()
 }
 

@@ -7,7 +7,7 @@ use extant_block::{BlockDevice, FaultDevice, MemoryDevice};
 use extant_ondisk::{InodeNumber, LogicalBlock, State, Structure, Superblock};
 use extant_rt::{Arc, AtomicBool, AtomicU64, Ordering};
 
-use super::disk::{assert_clean, format, has_tools, mount};
+use super::disk::{assert_clean, format, has_e2fsprogs, mount};
 use super::names::new;
 use crate::error::{Error, Location};
 use crate::mount::Options;
@@ -36,7 +36,7 @@ fn damaged_directory() -> MemoryDevice {
 #[test]
 fn a_damaged_block_that_is_read_again_and_again_costs_few_writes() {
     const READS: u32 = 10_000;
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let requests = Arc::new(AtomicU64::new(0));
@@ -110,7 +110,7 @@ impl BlockDevice for Slow {
 
 #[test]
 fn a_note_of_an_error_does_not_bring_an_older_superblock_home_after_a_checkpoint() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     // Blocks of 4 KiB, so that checkpoints do not write where the superblock begins.
@@ -147,7 +147,7 @@ fn a_note_of_an_error_does_not_bring_an_older_superblock_home_after_a_checkpoint
 /// Labels, notes of errors, commits and checkpoints all write the superblock's block.
 #[test]
 fn threads_that_write_the_superblock_take_nothing_from_each_other() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (device, _) = format(&["-b", "1024", "-J", "size=1", "-N", "256"], 8 << 10, &[]);
@@ -189,7 +189,7 @@ fn threads_that_write_the_superblock_take_nothing_from_each_other() {
 
 #[test]
 fn errors_written_past_the_journal_outlast_a_replay() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let device = Arc::new(damaged_directory());
@@ -222,7 +222,7 @@ fn errors_written_past_the_journal_outlast_a_replay() {
 
 #[test]
 fn errors_in_the_journal_that_are_newer_than_those_on_the_disk_are_replayed() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let device = Arc::new(damaged_directory());

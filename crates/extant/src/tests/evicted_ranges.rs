@@ -6,7 +6,7 @@ use extant_block::MemoryDevice;
 use extant_ondisk::InodeNumber;
 use extant_rt::Arc;
 
-use super::disk::{assert_clean, format, has_tools, mount_with_pages};
+use super::disk::{assert_clean, format, has_e2fsprogs, mount_with_pages};
 use super::names::new;
 use crate::file::fallocate::Fallocate;
 use crate::incore::inode_cache::InodeRef;
@@ -66,7 +66,7 @@ impl Cached {
 
 #[test]
 fn an_operation_on_a_block_evicts_a_block() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let operations = [
@@ -88,7 +88,7 @@ fn an_operation_on_a_block_evicts_a_block() {
 
 #[test]
 fn an_operation_on_a_dirty_block_writes_a_block_back() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let mut cached = Cached::new();
@@ -103,7 +103,7 @@ fn an_operation_on_a_dirty_block_writes_a_block_back() {
 
 #[test]
 fn a_truncation_evicts_what_it_cuts() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for (size, kept) in [(5 * MIB, 5 * MIB), (5 * MIB + 1, 5 * MIB), (DIRTY.end - BLOCK, DIRTY.end - BLOCK)] {
@@ -118,7 +118,7 @@ fn a_truncation_evicts_what_it_cuts() {
 
 #[test]
 fn what_moves_is_evicted_and_what_lies_before_stays() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for operation in [Fallocate::CollapseRange, Fallocate::InsertRange] {
@@ -137,7 +137,7 @@ fn what_moves_is_evicted_and_what_lies_before_stays() {
 
 #[test]
 fn a_range_behind_the_end_on_the_disk_has_all_written_back_and_itself_evicted() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let mut cached = Cached::new();

@@ -7,7 +7,7 @@ use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, Run, Structure};
 use extant_rt::Arc;
 
-use super::disk::{assert_clean, format, has_tools};
+use super::disk::{assert_clean, format, has_e2fsprogs};
 use super::names::new;
 use crate::error::Location;
 use crate::incore::buffer::BufferKind;
@@ -63,7 +63,7 @@ fn set_mode(volume: &Volume, inode: InodeNumber, mode: u16) {
 /// else.
 #[test]
 fn inodes_stay_in_memory_until_their_commit_is_durable() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (inner, inodes) = format(&["-b", "1024", "-N", "16384"], 32 << 10, &["a", "b", "c"]);

@@ -4,7 +4,7 @@ use extant_block::MemoryDevice;
 use extant_ondisk::{InodeFlags, InodeNumber};
 use extant_rt::Arc;
 
-use super::disk::{assert_clean, format, has_tools, mount, mount_with_pages};
+use super::disk::{assert_clean, format, has_e2fsprogs, mount, mount_with_pages};
 use super::restart::crashes;
 use crate::error::Error;
 use crate::incore::inode_cache::InodeRef;
@@ -41,7 +41,7 @@ fn unnamed(volume: &Volume) -> InodeRef {
 
 #[test]
 fn contents_change_places_and_inodes_keep_what_is_theirs() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     // None, in the inode, a leaf, more leaves.
@@ -79,7 +79,7 @@ fn contents_change_places_and_inodes_keep_what_is_theirs() {
 
 #[test]
 fn files_that_may_not_change_exchange_nothing() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (device, inodes) = format(&FORMAT, 64 << 10, &["a", "b"]);
@@ -107,7 +107,7 @@ fn files_that_may_not_change_exchange_nothing() {
 
 #[test]
 fn a_crash_leaves_the_old_content_or_the_new_one() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (old, new) = (400, 300);

@@ -5,7 +5,7 @@ use extant_block::MemoryDevice;
 use extant_ondisk::InodeNumber;
 use extant_rt::Arc;
 
-use super::disk::{Random, assert_clean, dumped, format, has_tools, mount_with_pages};
+use super::disk::{Random, assert_clean, dumped, format, has_e2fsprogs, mount_with_pages};
 use super::names::new;
 use crate::error::Error;
 use crate::file::fallocate::Fallocate;
@@ -132,7 +132,7 @@ fn overwrite(case: Case) {
 }
 
 fn overwrite_all(is_pool_empty: bool) {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for block_size in [1024, 4096] {
@@ -162,7 +162,7 @@ fn a_file_that_was_allocated_can_be_written_where_not_one_block_is_left() {
 
 #[test]
 fn a_hole_can_be_punched_on_a_full_disk() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let device = disk(1024);

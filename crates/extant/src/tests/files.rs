@@ -5,7 +5,7 @@ use extant_block::MemoryDevice;
 use extant_ondisk::{InodeFlags, InodeNumber};
 use extant_rt::Arc;
 
-use super::disk::{Random, assert_clean, dumped, format, has_tools, mount, mount_with_pages};
+use super::disk::{Random, assert_clean, dumped, format, has_e2fsprogs, mount, mount_with_pages};
 use crate::error::Error;
 use crate::file::fallocate::Fallocate;
 use crate::file::seek::SeekTo;
@@ -243,7 +243,7 @@ fn model(block_size: u64, kilobytes: u32, features: &str, seeds: std::ops::Range
 }
 
 fn model_with(block_size: u64, kilobytes: u32, arguments: &[&str], seeds: std::ops::Range<u64>) {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let block = block_size.to_string();
@@ -285,7 +285,7 @@ fn files_without_extents_hold_what_the_model_says() {
 
 #[test]
 fn files_without_extents_reach_through_three_levels() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let arguments = ["-b", "1024", "-J", "size=1", "-N", "64", "-O", "^extents,^64bit"];

@@ -5,7 +5,7 @@ use extant_ondisk::InodeNumber;
 use extant_ondisk::dir_hash::{DirHasher, HashVersion};
 use extant_rt::Arc;
 
-use super::disk::{Random, assert_clean, format, has_tools, mount};
+use super::disk::{Random, assert_clean, format, has_e2fsprogs, mount};
 use super::names::{list, new};
 use crate::error::Error;
 use crate::incore::inode_cache::InodeRef;
@@ -88,14 +88,14 @@ fn go_round(arguments: &[&str], kilobytes: u32, count: u32, len: usize) -> u32 {
 
 #[test]
 fn twenty_five_thousand_names_take_an_index_of_two_levels() {
-    if has_tools() {
+    if has_e2fsprogs() {
         assert_eq!(go_round(&["-b", "1024"], 32 << 10, 25_000, 40), 25_000);
     }
 }
 
 #[test]
 fn three_thousand_names_without_an_index() {
-    if has_tools() {
+    if has_e2fsprogs() {
         // Each insertion goes through all blocks: fewer names.
         assert_eq!(go_round(&["-b", "4096", "-O", "^dir_index"], 32 << 10, 3_000, 40), 3_000);
     }
@@ -103,7 +103,7 @@ fn three_thousand_names_without_an_index() {
 
 #[test]
 fn an_index_of_two_levels_that_is_full_refuses_names_and_stays_whole() {
-    if has_tools() {
+    if has_e2fsprogs() {
         let made = go_round(&["-b", "1024", "-N", "1000"], 96 << 10, 64_000, 255);
         assert!((20_000..64_000).contains(&made), "{made}");
     }
@@ -111,7 +111,7 @@ fn an_index_of_two_levels_that_is_full_refuses_names_and_stays_whole() {
 
 #[test]
 fn large_dir_adds_a_third_level() {
-    if has_tools() {
+    if has_e2fsprogs() {
         assert_eq!(
             go_round(&["-b", "1024", "-N", "1000", "-O", "large_dir"], 128 << 10, 64_000, 255),
             64_000
@@ -122,7 +122,7 @@ fn large_dir_adds_a_third_level() {
 /// 65,000 links: its name, its `.` and 64,998 subdirectories.
 #[test]
 fn subdirectories_past_the_link_limit_are_refused_or_no_longer_counted() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for feature in ["^dir_nlink", "dir_nlink"] {
@@ -155,7 +155,7 @@ fn subdirectories_past_the_link_limit_are_refused_or_no_longer_counted() {
 
 #[test]
 fn names_of_one_hash_in_two_leaves_are_found_and_not_made_twice() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     // Found by trying out 48 million names with the seed of `format`.

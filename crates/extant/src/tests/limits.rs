@@ -1,13 +1,13 @@
 //! The sizes that files may have, and what a write leaves of the mode.
 
 use std::fs::File;
-use std::process::Command;
 
 use extant_block::{DeviceAccess, FileDevice};
 use extant_ondisk::{FsBlock, InodeFlags, InodeNumber, LogicalBlock, RawInode, RoCompatFeatures};
 use extant_rt::Arc;
+use extant_testing::{run, text};
 
-use super::disk::{assert_clean, format, has_tools, mount, mount_with_pages, scratch};
+use super::disk::{assert_clean, format, has_e2fsprogs, mount, mount_with_pages, scratch};
 use super::names::new;
 use crate::error::Error;
 use crate::file::fallocate::Fallocate;
@@ -19,7 +19,7 @@ use crate::namespace::NewKind;
 
 #[test]
 fn a_file_beyond_2_gib_sets_the_feature_that_says_so() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for (features, extends) in [
@@ -49,7 +49,7 @@ fn a_file_beyond_2_gib_sets_the_feature_that_says_so() {
 
 #[test]
 fn no_file_grows_beyond_what_its_map_and_the_disk_can_hold() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for features in ["extents", "^huge_file", "^extents,^64bit", "^extents,^64bit,^huge_file"] {
@@ -79,7 +79,7 @@ fn no_file_grows_beyond_what_its_map_and_the_disk_can_hold() {
 
 #[test]
 fn a_write_takes_set_user_id_away_unless_privileged() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (device, inodes) = format(&["-b", "1024", "-J", "size=1", "-N", "64"], 8 << 10, &["a"]);
@@ -107,7 +107,7 @@ fn a_write_takes_set_user_id_away_unless_privileged() {
 
 #[test]
 fn blocks_that_an_inode_cannot_count_are_refused_before_anything_changes() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for (features, page_cache_bytes) in
@@ -160,20 +160,16 @@ fn blocks_that_an_inode_cannot_count_are_refused_before_anything_changes() {
 
 #[test]
 fn blocks_beyond_32_bits_are_refused_to_block_maps_before_anything_changes() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let scratch = scratch();
     let image = scratch.path().join("image");
     File::create(&image).unwrap().set_len(4400 << 30).unwrap();
     let features = "64bit,sparse_super2,^resize_inode,^metadata_csum,uninit_bg";
-    let made = Command::new("mke2fs")
-        .args(["-q", "-F", "-t", "ext4", "-b", "1024", "-N", "64", "-J", "size=4", "-O", features])
-        .args(["-E", "lazy_itable_init=1,num_backup_sb=0"])
-        .arg(&image)
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{made:?}");
+    let made = ["-q", "-F", "-t", "ext4", "-b", "1024", "-N", "64", "-J", "size=4", "-O", features];
+    let made = [&made[..], &["-E", "lazy_itable_init=1,num_backup_sb=0", text(&image)]].concat();
+    run("mke2fs", &made).unwrap();
     let device = FileDevice::open(&image, DeviceAccess::read_write()).unwrap();
     let options = Options { background: false, ..Options::default() };
     let volume = Volume::mount(Arc::new(device), &options).unwrap().0;

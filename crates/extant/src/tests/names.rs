@@ -6,7 +6,7 @@ use extant_block::MemoryDevice;
 use extant_ondisk::{FileType, InodeFlags, InodeNumber};
 use extant_rt::Arc;
 
-use super::disk::{Random, assert_clean, format, has_tools, mount};
+use super::disk::{Random, assert_clean, format, has_e2fsprogs, mount};
 use crate::error::{Error, Result};
 use crate::incore::inode_cache::InodeRef;
 use crate::mount::Options;
@@ -482,7 +482,7 @@ fn run_said(seed: u64, arguments: &[&str], kilobytes: u32, may_be_full: bool) ->
 
 #[test]
 fn random_operations_agree_with_a_model_tree() {
-    if has_tools() {
+    if has_e2fsprogs() {
         for seed in 0..225 {
             run_said(seed, DISKS[seed as usize % DISKS.len()], 24 << 10, false);
         }
@@ -491,7 +491,7 @@ fn random_operations_agree_with_a_model_tree() {
 
 #[test]
 fn random_operations_on_a_full_disk_do_all_or_nothing() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let disks: [&[&str]; 4] = [
@@ -506,7 +506,7 @@ fn random_operations_on_a_full_disk_do_all_or_nothing() {
 
 #[test]
 fn names_in_a_synchronous_directory_are_durable_at_once() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for (flag, is_durable) in

@@ -4,7 +4,7 @@ use extant_block::MemoryDevice;
 use extant_ondisk::InodeNumber;
 use extant_rt::Arc;
 
-use super::disk::{Random, assert_clean, format, has_tools};
+use super::disk::{Random, assert_clean, format, has_e2fsprogs};
 use super::names::new;
 use crate::error::{Error, Result};
 use crate::file::fallocate::Fallocate;
@@ -125,7 +125,7 @@ impl Load {
 
 #[test]
 fn what_was_accepted_is_written_back_whole() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let first = std::env::var("EXTANT_SEED").map_or(1, |seed| seed.parse().expect("a seed"));

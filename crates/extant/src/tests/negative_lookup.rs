@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use extant_ondisk::InodeNumber;
 use extant_rt::Arc;
 
-use super::disk::{Random, assert_clean, format, has_tools, mount};
+use super::disk::{Random, assert_clean, format, has_e2fsprogs, mount};
 use super::names::{DISKS, new};
 use crate::error::Error;
 use crate::namespace::{NewKind, RenameFlags};
 
 #[test]
 fn a_name_goes_where_it_was_missed_unless_the_directory_changed_since() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for disk in DISKS {

@@ -7,7 +7,7 @@ use extant_block::{BlockDevice, Fault, FaultDevice, MemoryDevice, Operation};
 use extant_ondisk::{InodeFlags, InodeNumber, State, Superblock};
 use extant_rt::Arc;
 
-use super::disk::{assert_clean, format, has_tools, mount};
+use super::disk::{assert_clean, format, has_e2fsprogs, mount};
 use super::names::new;
 use crate::error::Error;
 use crate::file::fallocate::Fallocate;
@@ -39,7 +39,7 @@ fn recovered(device: &MemoryDevice) -> (usize, u32) {
 
 #[test]
 fn an_inode_without_a_name_stays_an_orphan_when_it_is_truncated() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for is_unnamed in [false, true] {
@@ -94,7 +94,7 @@ fn half_truncated() -> (Arc<FaultDevice<MemoryDevice>>, Arc<Volume>, InodeRef) {
 
 #[test]
 fn a_link_does_not_take_the_record_of_an_unfinished_truncation_away() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (device, volume, file) = half_truncated();
@@ -108,7 +108,7 @@ fn a_link_does_not_take_the_record_of_an_unfinished_truncation_away() {
 
 #[test]
 fn a_truncation_that_ends_lets_a_linked_inode_leave_the_list() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (device, volume, file) = half_truncated();
@@ -193,7 +193,7 @@ fn assert_mounted_with_damage(device: &Arc<MemoryDevice>, finished: usize) {
 
 #[test]
 fn a_list_that_leads_to_damage_ends_there_and_the_disk_is_mounted_and_marked() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     // A number beyond the table, a reserved one, and a free one.
@@ -211,7 +211,7 @@ fn a_list_that_leads_to_damage_ends_there_and_the_disk_is_mounted_and_marked() {
 
 #[test]
 fn an_orphan_that_cannot_be_deleted_is_left_to_e2fsck_and_the_others_are_deleted() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (device, homes) = listed(&["a", "b", "c"], 0);
@@ -221,7 +221,7 @@ fn an_orphan_that_cannot_be_deleted_is_left_to_e2fsck_and_the_others_are_deleted
 
 #[test]
 fn damage_that_keeps_a_file_from_being_deleted_is_told_and_noted() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (device, inodes) = format(&["-b", "1024", "-O", "^metadata_csum"], 8 << 10, &["a"]);

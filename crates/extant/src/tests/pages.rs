@@ -7,7 +7,7 @@ use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::InodeNumber;
 use extant_rt::{Arc, AtomicBool, AtomicU64, Ordering, parallel, sleep, yield_now};
 
-use super::disk::{Random, assert_clean, format, has_tools, mount_with_pages};
+use super::disk::{Random, assert_clean, format, has_e2fsprogs, mount_with_pages};
 use super::names::new;
 use crate::error::Error;
 use crate::file::fallocate::Fallocate;
@@ -110,7 +110,7 @@ fn mount_watched(device: &Arc<Watched>, bytes: u64) -> Arc<Volume> {
 
 #[test]
 fn what_is_written_gets_blocks_when_it_is_flushed_and_is_counted_before() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let device = disk(32 << 10);
@@ -143,7 +143,7 @@ fn what_is_written_gets_blocks_when_it_is_flushed_and_is_counted_before() {
 
 #[test]
 fn nothing_is_kept_once_all_is_written_cut_or_deleted() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for (seed, pages) in [(1, 64 << 10), (2, MIB), (3, 16 * MIB), (4, 16 * MIB)] {
@@ -182,7 +182,7 @@ fn nothing_is_kept_once_all_is_written_cut_or_deleted() {
 
 #[test]
 fn a_file_that_is_deleted_before_it_is_flushed_is_never_written() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let device = Watched::new(&disk(32 << 10));
@@ -205,7 +205,7 @@ fn a_file_that_is_deleted_before_it_is_flushed_is_never_written() {
 
 #[test]
 fn what_replaces_a_file_is_written_before_it_does() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let device = disk(32 << 10);
@@ -235,7 +235,7 @@ fn what_replaces_a_file_is_written_before_it_does() {
 
 #[test]
 fn data_that_is_lost_is_told_once_and_the_file_does_not_grow_over_it() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let device = Watched::new(&disk(32 << 10));
@@ -270,7 +270,7 @@ fn data_that_is_lost_is_told_once_and_the_file_does_not_grow_over_it() {
 
 #[test]
 fn a_write_opens_no_update_and_its_time_is_seen_at_once() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let device = disk(32 << 10);
@@ -294,7 +294,7 @@ fn a_write_opens_no_update_and_its_time_is_seen_at_once() {
 
 #[test]
 fn memory_stays_bounded_and_reading_on_reads_ahead() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     const LIMIT: u64 = 4 * MIB;
@@ -356,7 +356,7 @@ fn what_is_appended_is_written_once_it_is_long_and_what_is_written_over_is_not()
 
 #[test]
 fn where_clean_pages_are_not_kept_memory_holds_only_what_is_to_be_written() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let device = disk(32 << 10);
@@ -374,7 +374,7 @@ fn where_clean_pages_are_not_kept_memory_holds_only_what_is_to_be_written() {
 
 #[test]
 fn the_time_of_a_write_is_told_as_exactly_as_the_inode_can_say_it() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for inode_size in ["128", "256"] {
@@ -392,7 +392,7 @@ fn the_time_of_a_write_is_told_as_exactly_as_the_inode_can_say_it() {
 
 #[test]
 fn who_reads_and_writes_a_file_does_not_wait_for_the_device_that_writes_it_back() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let memory = disk(32 << 10);
@@ -469,7 +469,7 @@ fn pieces_among_gaps(flushed_bytes: u64) -> usize {
 
 #[test]
 fn how_a_file_lies_hangs_little_on_how_often_it_is_flushed() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let [often, once] = [MIB / 2, 64 * MIB].map(pieces_among_gaps);
@@ -479,7 +479,7 @@ fn how_a_file_lies_hangs_little_on_how_often_it_is_flushed() {
 
 #[test]
 fn files_that_are_filled_at_random_beside_each_other_lie_in_order() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let device = disk(256 << 10);

@@ -8,7 +8,7 @@ use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::InodeNumber;
 use extant_rt::{Arc, AtomicBool, Ordering};
 
-use super::disk::{assert_clean, format, has_tools, mount};
+use super::disk::{assert_clean, format, has_e2fsprogs, mount};
 use super::names::new;
 use crate::error::Error;
 use crate::mount::Options;
@@ -58,7 +58,7 @@ impl BlockDevice for Trap {
 /// Runs `body` on a disk whose device panics in threads of that name, once it is armed; what was synced before must be there
 /// afterwards.
 fn with_trap(thread: &'static str, body: fn(&Trap, &Arc<Volume>)) {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (sender, receiver) = mpsc::channel();

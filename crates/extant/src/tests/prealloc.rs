@@ -5,7 +5,7 @@ use extant_block::MemoryDevice;
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber};
 use extant_rt::Arc;
 
-use super::disk::{Random, assert_clean, dumped, format, has_tools};
+use super::disk::{Random, assert_clean, dumped, format, has_e2fsprogs};
 use super::names::new;
 use crate::error::Error;
 use crate::file::fallocate::Fallocate;
@@ -78,7 +78,7 @@ fn assert_nothing_lost(volume: &Volume) {
 
 #[test]
 fn files_that_grow_in_turns_have_long_extents() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for (writers, more) in [(2, &[][..]), (64, &[][..]), (8, &["-O", "^extents,^64bit"][..])] {
@@ -112,7 +112,7 @@ fn files_that_grow_in_turns_have_long_extents() {
 
 #[test]
 fn what_was_taken_ahead_goes_with_the_last_user_and_before_cuts() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let device = disk(64 << 10, &[]);
@@ -207,7 +207,7 @@ fn grow_again(volume: &Volume, file: &InodeRef) {
 
 #[test]
 fn writers_are_refused_only_when_the_disk_is_full() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for (_, tuning) in forms() {
@@ -251,7 +251,7 @@ fn writers_are_refused_only_when_the_disk_is_full() {
 
 #[test]
 fn threads_fill_the_disk_to_its_last_block() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let device = disk(48 << 10, &["-m", "0"]);
@@ -282,7 +282,7 @@ fn threads_fill_the_disk_to_its_last_block() {
 
 #[test]
 fn a_crash_knows_nothing_of_what_was_taken_ahead() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let device = disk(64 << 10, &[]);
@@ -302,7 +302,7 @@ fn a_crash_knows_nothing_of_what_was_taken_ahead() {
 
 #[test]
 fn what_sparse_writes_left_is_found_fast_by_the_tree_and_is_in_few_items_of_the_list() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let mut visits = Vec::new();

@@ -4,7 +4,7 @@ use extant_block::{MemoryDevice, Recorder, Tearing};
 use extant_ondisk::InodeNumber;
 use extant_rt::Arc;
 
-use super::disk::{Random, assert_clean, format, has_tools, mount};
+use super::disk::{Random, assert_clean, format, has_e2fsprogs, mount};
 use crate::error::Error;
 use crate::file::fallocate::Fallocate;
 use crate::incore::inode_cache::InodeRef;
@@ -76,7 +76,7 @@ fn assert_begins_right(volume: &Volume, inode: &InodeRef, blocks: u64) {
 
 #[test]
 fn a_long_truncate_is_done_or_not_begun() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (base, inode) = scattered();
@@ -98,7 +98,7 @@ fn a_long_truncate_is_done_or_not_begun() {
 
 #[test]
 fn a_long_deletion_is_done_or_not_begun() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (base, inode) = scattered();
@@ -117,7 +117,7 @@ fn a_long_deletion_is_done_or_not_begun() {
 
 #[test]
 fn ranges_that_take_many_transactions_leave_a_valid_file_at_each() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (base, inode) = scattered();

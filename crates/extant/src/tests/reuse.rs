@@ -3,7 +3,7 @@
 use extant_ondisk::{InodeNumber, Run};
 use extant_rt::Arc;
 
-use super::disk::{Random, assert_clean, format, has_tools, mount};
+use super::disk::{Random, assert_clean, format, has_e2fsprogs, mount};
 use super::names::new;
 use crate::namespace::NewKind;
 
@@ -61,7 +61,7 @@ fn crash_after_reuse(arguments: &[&str]) {
 
 #[test]
 fn freed_directory_blocks_do_not_come_back_over_a_file() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     crash_after_reuse(&["-b", "1024", "-J", "size=1", "-N", "64", "-m", "0"]);

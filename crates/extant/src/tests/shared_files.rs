@@ -6,7 +6,7 @@ use extant_block::MemoryDevice;
 use extant_ondisk::InodeNumber;
 use extant_rt::Arc;
 
-use super::disk::{Random, assert_clean, format, has_tools, mount, mount_with_pages};
+use super::disk::{Random, assert_clean, format, has_e2fsprogs, mount, mount_with_pages};
 use super::kernel::KernelMount;
 use crate::file::fallocate::Fallocate;
 use crate::incore::inode_cache::InodeRef;
@@ -40,7 +40,7 @@ fn write_scattered(volume: &Volume, inode: &InodeRef, block_size: u64, random: &
 
 #[test]
 fn the_kernel_reads_and_changes_what_we_wrote_and_we_read_that() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for (block_size, seed) in [(1024, 1), (4096, 2)] {
@@ -83,7 +83,7 @@ const SHARE: u64 = 64 << 10;
 
 #[test]
 fn threads_write_grow_and_cut_files_of_their_own_and_one_together() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let names = ["0", "1", "2", "3", "shared"];
@@ -144,7 +144,7 @@ fn share(device: &Arc<MemoryDevice>, inodes: &[InodeNumber], pages: u64) {
 
 #[test]
 fn fdatasync_makes_a_conversion_in_a_deep_tree_durable() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (device, inodes): (_, Vec<InodeNumber>) =

@@ -1,12 +1,11 @@
 //! Inode tables that hold what their device held before: zeroed beside creators, and at every crash in the middle.
 
-use std::process::Command;
-
 use extant_block::{BlockDevice, MemoryDevice, Recorder, Tearing};
 use extant_ondisk::{GroupFlags, GroupNumber, InodeNumber};
 use extant_rt::Arc;
+use extant_testing::{run, text};
 
-use super::disk::{Random, assert_clean, format, has_tools, scratch, store};
+use super::disk::{Random, assert_clean, format, has_e2fsprogs, scratch, store};
 use super::names::new;
 use crate::mount::Options;
 use crate::mount::Volume;
@@ -56,9 +55,8 @@ fn assert_zeroed(device: &Arc<MemoryDevice>) {
     }
     volume.unmount().expect("unmounted");
     let scratch = scratch();
-    let said = Command::new("dumpe2fs").arg(store(&**device, &scratch)).output().expect("dumpe2fs runs");
-    let said = String::from_utf8_lossy(&said.stdout).matches("ITABLE_ZEROED").count();
-    assert_eq!(said, GROUPS as usize);
+    let said = run("dumpe2fs", &[text(&store(&**device, &scratch))]).expect("dumpe2fs");
+    assert_eq!(said.matches("ITABLE_ZEROED").count(), GROUPS as usize);
 }
 
 fn create(volume: &Arc<Volume>, dir: u32, files: u32) {
@@ -75,7 +73,7 @@ fn create(volume: &Arc<Volume>, dir: u32, files: u32) {
 
 #[test]
 fn tables_are_zeroed_beside_creators() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let base = lazy_disk();
@@ -100,7 +98,7 @@ fn tables_are_zeroed_beside_creators() {
 
 #[test]
 fn a_crash_amid_the_zeroing_leaves_a_clean_disk() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let recorder = Arc::new(Recorder::new(lazy_disk()).expect("a recorder"));
@@ -139,7 +137,7 @@ fn a_crash_amid_the_zeroing_leaves_a_clean_disk() {
 
 #[test]
 fn a_group_with_an_inode_in_use_behind_its_unused_ones_is_left_alone() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let device = Arc::new(lazy_disk());

@@ -6,7 +6,7 @@ use extant_block::MemoryDevice;
 use extant_ondisk::extent;
 use extant_rt::Arc;
 
-use super::disk::{Random, assert_clean, dumped, format, has_tools, mount};
+use super::disk::{Random, assert_clean, dumped, format, has_e2fsprogs, mount};
 use crate::error::Error;
 use crate::file::fallocate::Fallocate;
 use crate::incore::inode_cache::InodeRef;
@@ -53,7 +53,7 @@ fn assert_holds(volume: &Volume, inode: &InodeRef, blocks: &BTreeSet<u64>, round
 
 #[test]
 fn a_tree_grows_to_three_levels_and_shrinks_to_none() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (device, inodes) = format(&["-b", "1024", "-J", "size=4", "-N", "64"], 64 << 10, &["a"]);
@@ -103,7 +103,7 @@ fn assert_clean_copy(device: &Arc<MemoryDevice>, what: &str) {
 
 #[test]
 fn ranges_move_through_a_deep_tree_and_back() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (device, inodes) = format(&["-b", "1024", "-J", "size=4", "-N", "64"], 32 << 10, &["a"]);
@@ -137,7 +137,7 @@ fn ranges_move_through_a_deep_tree_and_back() {
 
 #[test]
 fn a_full_disk_stays_clean_and_gives_its_space_back() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (base, inodes) =

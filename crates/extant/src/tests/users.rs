@@ -7,7 +7,7 @@ use std::process::Command;
 use extant_ondisk::InodeFlags;
 use extant_rt::Arc;
 
-use super::disk::{assert_clean, format, has_tools};
+use super::disk::{assert_clean, format, has_e2fsprogs};
 use super::kernel::KernelMount;
 use crate::error::{Error, Result};
 use crate::inode::attributes::SetAttributes;
@@ -103,7 +103,7 @@ fn listing(kernel: &KernelMount) -> String {
 
 #[test]
 fn users_may_do_what_the_kernel_lets_them() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (device, _) = format(&["-b", "1024"], 8 << 10, &[]);

@@ -8,7 +8,7 @@ use extant_ondisk::extent::Entries;
 use extant_ondisk::{Extent, ExtentNode, FsBlock, InodeNumber, LogicalBlock};
 use extant_rt::{Arc, AtomicBool, AtomicU64, Ordering, sleep};
 
-use super::disk::{Random, assert_clean, format, has_tools};
+use super::disk::{Random, assert_clean, format, has_e2fsprogs};
 use super::names::new;
 use crate::Mount;
 use crate::error::Error;
@@ -78,7 +78,7 @@ fn break_at(device: &Device, bad: Vec<u64>) {
 
 #[test]
 fn a_bad_block_costs_only_itself_and_the_rest_is_written() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     const BLOCKS: u64 = 3000;
@@ -145,7 +145,7 @@ fn a_bad_block_costs_only_itself_and_the_rest_is_written() {
 
 #[test]
 fn blocks_whose_map_is_damaged_cost_no_others_of_their_run() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     const BLOCKS: u64 = 200;
@@ -215,7 +215,7 @@ fn wait_for(flag: &AtomicBool) {
 
 #[test]
 fn an_error_is_recorded_before_its_blocks_are_clean() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (_memory, device) = disk();
@@ -240,7 +240,7 @@ fn an_error_is_recorded_before_its_blocks_are_clean() {
 
 #[test]
 fn what_is_written_over_a_run_that_fails_is_written_back_again() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for is_mapped in [false, true] {
@@ -325,7 +325,7 @@ fn append_and_sync(volume: &Arc<Volume>, device: &ContentFails, name: &str) -> u
 #[test]
 fn no_fsync_acknowledges_what_was_lost() {
     const THREADS: u64 = 3;
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let memory = disk().0;
@@ -361,7 +361,7 @@ fn no_fsync_acknowledges_what_was_lost() {
 #[test]
 fn a_loss_is_reported_to_a_file_that_was_evicted_meanwhile() {
     const OTHERS: u32 = 200;
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (memory, device) = disk();
@@ -403,7 +403,7 @@ fn a_loss_is_reported_to_a_file_that_was_evicted_meanwhile() {
 /// A file that lost its last blocks is shorter than its writer knows, so that ranges which the writer may name are refused.
 #[test]
 fn a_range_that_is_refused_after_a_loss_tells_of_the_loss() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (memory, device) = disk();

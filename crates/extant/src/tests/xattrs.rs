@@ -6,7 +6,7 @@ use extant_ondisk::InodeNumber;
 use extant_ondisk::xattr::refcount;
 use extant_rt::Arc;
 
-use super::disk::{Random, assert_clean, format, has_tools, mount};
+use super::disk::{Random, assert_clean, format, has_e2fsprogs, mount};
 use super::kernel::{KernelMount, kernel_xattrs};
 use super::names::new;
 use crate::error::Error;
@@ -90,7 +90,7 @@ fn compare(volume: &Arc<Volume>, inode: &InodeRef, model: &Attributes) {
 
 #[test]
 fn random_attributes_agree_with_a_model_and_the_kernel() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for seed in 0..60 {
@@ -132,7 +132,7 @@ fn random_attributes_agree_with_a_model_and_the_kernel() {
 
 #[test]
 fn attributes_given_at_creation_are_there_and_go_with_the_inode() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for arguments in DISKS {
@@ -163,7 +163,7 @@ fn attributes_given_at_creation_are_there_and_go_with_the_inode() {
 /// Only the kernel makes blocks that several inodes share.
 #[test]
 fn shared_blocks_are_copied_on_write_and_counted() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (device, inodes) = format(&["-b", "1024", "-I", "128"], 8 << 10, &FILES);

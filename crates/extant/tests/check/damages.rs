@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use crate::tools::{debugfs, has_tools, make_disk, scratch};
+use extant_testing::{has_e2fsprogs, scratch};
+
+use crate::tools::{debugfs, make_disk};
 use crate::{Agreement, compare};
 
 /// Damages of one disk, each a list of commands.
@@ -215,7 +217,7 @@ const STRICTER: &[(&str, &str)] = &[
 ];
 
 fn compare_all(options: &[&str]) {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let dir = scratch();

@@ -1,7 +1,8 @@
 //! The findings of `e2fsck` for a disk.
 
 use std::path::Path;
-use std::process::Command;
+
+use extant_testing::Command;
 
 /// Whether `e2fsck` finds a disk clean, and what it printed.
 pub fn e2fsck(image: &Path) -> (bool, String) {

@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 use extant::{Dir, Fallocate, File, Filesystem, Mount, XattrMode};
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::{FileType, FsBlock};
-use extant_rt::{Arc, WallClock};
+use extant_rt::{Arc, HAS_THREADS, WallClock};
+use extant_testing::{has_e2fsprogs, scratch};
 
 use crate::damage::{Random, choose, damage_block};
 use crate::disk::{Disk, Kind};
@@ -29,7 +30,7 @@ use crate::e2fsck::{e2fsck, replay};
 use crate::extant;
 use crate::fields::{change_field, journal_blocks, write_log};
 use crate::layouts::LAYOUTS;
-use crate::tools::{has_tools, make_disk, scratch};
+use crate::tools::make_disk;
 
 /// How often it is looked whether a case hangs, and how many such looks one may last: 20 s. Looks are counted instead of time, which
 /// passes for a process that is stopped too.
@@ -273,7 +274,7 @@ fn look_for_hangs(watches: &[Watch]) {
 
 #[test]
 fn damaged_disks_never_panic_hang_or_take_much_memory() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let dir = scratch();
@@ -288,31 +289,31 @@ fn damaged_disks_never_panic_hang_or_take_much_memory() {
     let end = Instant::now() + Duration::from_secs(seconds);
     let bad = Mutex::new(Vec::new());
     let watches: [Watch; THREADS] = Default::default();
-    thread::scope(|scope| {
-        let workers: Vec<_> = watches
-            .iter()
-            .map(|watch| {
-                scope.spawn(|| {
-                    while Instant::now() < end && bad.lock().expect("cases").len() < 10 {
-                        let number = next.fetch_add(1, Ordering::Relaxed);
-                        *watch.lock().expect("a watch") = Some((number, 0));
-                        match catch_unwind(AssertUnwindSafe(|| try_case(&bases, number))) {
-                            Ok((count, is_served)) => {
-                                changes.fetch_add(count, Ordering::Relaxed);
-                                served.fetch_add(usize::from(is_served), Ordering::Relaxed);
-                            }
-                            Err(_) => bad.lock().expect("cases").push(number),
-                        }
-                        *watch.lock().expect("a watch") = None;
-                    }
-                })
-            })
-            .collect();
-        while workers.iter().any(|worker| !worker.is_finished()) {
-            thread::sleep(LOOK);
-            look_for_hangs(&watches);
+    let work = |watch: &Watch| {
+        while Instant::now() < end && bad.lock().expect("cases").len() < 10 {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            *watch.lock().expect("a watch") = Some((number, 0));
+            match catch_unwind(AssertUnwindSafe(|| try_case(&bases, number))) {
+                Ok((count, is_served)) => {
+                    changes.fetch_add(count, Ordering::Relaxed);
+                    served.fetch_add(usize::from(is_served), Ordering::Relaxed);
+                }
+                Err(_) => bad.lock().expect("cases").push(number),
+            }
+            *watch.lock().expect("a watch") = None;
         }
-    });
+    };
+    if HAS_THREADS {
+        thread::scope(|scope| {
+            let workers: Vec<_> = watches.iter().map(|watch| scope.spawn(|| work(watch))).collect();
+            while workers.iter().any(|worker| !worker.is_finished()) {
+                thread::sleep(LOOK);
+                look_for_hangs(&watches);
+            }
+        });
+    } else {
+        work(&watches[0]);
+    }
     let (cases, peak) = (next.into_inner() - from, peak_bytes());
     let (changes, served) = (changes.into_inner(), served.into_inner());
     let bad = bad.into_inner().expect("cases");

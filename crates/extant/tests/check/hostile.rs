@@ -8,10 +8,11 @@ use extant_ondisk::{
     Entries, ExtentIndex, ExtentNode, FsBlock, GroupNumber, InodeNumber, LogicalBlock, RawInode, indirect,
     jbd2,
 };
+use extant_testing::{has_e2fsprogs, scratch};
 
 use crate::disk::{Disk, Kind};
 use crate::fields::journal_blocks;
-use crate::tools::{debugfs, has_tools, make_disk, scratch};
+use crate::tools::{debugfs, make_disk};
 use crate::{Agreement, compare, extant};
 
 /// A disk with `make_tree`'s files, its bytes changed by `change`; what the check says.
@@ -55,7 +56,7 @@ fn file_with_tree(disk: &Disk) -> (FsBlock, InodeNumber, u32) {
 
 #[test]
 fn an_extent_node_that_is_its_own_child_ends_the_walk() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let said = said_of(&["-b", "1024"], &[], |disk| {
@@ -81,7 +82,7 @@ fn an_extent_node_that_is_its_own_child_ends_the_walk() {
 
 #[test]
 fn a_table_of_block_numbers_that_names_itself_ends_the_walk() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let said = said_of(&["-b", "1024", "-O", "^extent,^64bit"], &[], |disk| {
@@ -104,7 +105,7 @@ fn a_table_of_block_numbers_that_names_itself_ends_the_walk() {
 
 #[test]
 fn an_orphan_list_that_loops_is_found() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let said =
@@ -114,7 +115,7 @@ fn an_orphan_list_that_loops_is_found() {
 
 #[test]
 fn a_cycle_of_directories_is_found() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let said = said_of(&["-b", "1024"], &["ln /sub /sub/deep/again", "unlink /sub"], |_| {});
@@ -123,7 +124,7 @@ fn a_cycle_of_directories_is_found() {
 
 #[test]
 fn an_index_that_names_its_root_is_found() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let said = said_of(&["-b", "1024"], &[], |disk| {
@@ -152,7 +153,7 @@ fn assert_agreed(image: &Path, what: &str) {
 
 #[test]
 fn what_the_inode_for_descriptors_names_beyond_its_own_is_found() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let dir = scratch();
@@ -177,7 +178,7 @@ fn what_the_inode_for_descriptors_names_beyond_its_own_is_found() {
 
 #[test]
 fn a_size_beyond_what_a_map_can_hold_is_found() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let dir = scratch();
@@ -195,7 +196,7 @@ fn a_size_beyond_what_a_map_can_hold_is_found() {
 
 #[test]
 fn users_of_a_log_are_counted() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let dir = scratch();
@@ -213,7 +214,7 @@ fn users_of_a_log_are_counted() {
 
 #[test]
 fn findings_are_bounded() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let dir = scratch();

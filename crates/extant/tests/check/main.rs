@@ -3,7 +3,6 @@
 //!
 //! "Clean" of `e2fsck` is: exit status 0, no question and no warning. Where the two differ on purpose, the table of
 //! the test says so and why.
-#![cfg(target_os = "linux")]
 
 mod clean;
 mod damage;
@@ -13,6 +12,8 @@ mod e2fsck;
 mod fields;
 mod fuzz;
 mod hostile;
+#[cfg(target_os = "linux")]
+mod kernel;
 mod layouts;
 mod random;
 mod tools;

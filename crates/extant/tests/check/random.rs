@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
 
+use extant_testing::{has_e2fsprogs, scratch};
+
 use crate::damage::{Random, choose, damage_block};
 use crate::disk::Disk;
-use crate::tools::{has_tools, make_disk, scratch};
+use crate::tools::make_disk;
 use crate::{Agreement, compare};
 
 /// Patches per disk, each from its own seed.
@@ -58,7 +60,7 @@ fn seeds() -> Option<Range<u64>> {
 }
 
 fn verdicts_agree(options: &[&str], cases: Range<u64>) {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let dir = scratch();

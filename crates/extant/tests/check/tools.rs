@@ -1,26 +1,9 @@
 //! The tools of others, and disks that they make.
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-/// Whether e2fsprogs are there; else says that the test is skipped.
-pub fn has_tools() -> bool {
-    let all =
-        ["mke2fs", "e2fsck", "debugfs"].iter().all(|tool| Command::new(tool).arg("-V").output().is_ok());
-    if !all {
-        println!("skipped: no e2fsprogs");
-    }
-    all
-}
-
-/// A directory for images, in memory where there is such a place.
-pub fn scratch() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
-    made.expect("a directory for images")
-}
+use extant_testing::{Command, symlink, text, write_at};
 
 /// Runs a tool; whether it exited with 0, and what it printed.
 pub fn run(tool: &str, arguments: &[&str]) -> (bool, String) {
@@ -42,14 +25,13 @@ pub fn make_tree(tree: &Path) {
     fs::write(tree.join("sub/inner"), b"inner").expect("a file");
     fs::write(tree.join("attributes"), b"attributes").expect("a file");
     fs::hard_link(tree.join("big"), tree.join("sub/hard")).expect("a link");
-    symlink("target", tree.join("short")).expect("a symbolic link");
-    symlink("long/".repeat(30), tree.join("long")).expect("a symbolic link");
+    symlink("target", &tree.join("short"));
+    symlink(&"long/".repeat(30), &tree.join("long"));
     let sparse = fs::File::create(tree.join("sparse")).expect("a file");
     for at in 0..24_u64 {
-        use std::os::unix::fs::FileExt;
-        sparse.write_all_at(&[7; 1024], at * 65_536).expect("a sparse file");
+        write_at(&sparse, &[7; 1024], at * 65_536).expect("a sparse file");
     }
-    let (made, said) = run("mkfifo", &[&tree.join("pipe").to_string_lossy()]);
+    let (made, said) = run("mkfifo", &[text(&tree.join("pipe"))]);
     assert!(made, "{said}");
 }
 
@@ -61,11 +43,11 @@ pub fn make_disk(dir: &Path, options: &[&str], kilobytes: u32) -> Option<PathBuf
         make_tree(&tree);
     }
     let _ = fs::remove_file(&image);
-    let (tree, path, size) = (tree.to_string_lossy(), image.to_string_lossy(), format!("{kilobytes}k"));
+    let (path, size) = (text(&image), format!("{kilobytes}k"));
     let fixed = "lazy_itable_init=0,hash_seed=00000000-0000-4000-8000-000000000001";
-    let mut arguments = vec!["-q", "-F", "-t", "ext4", "-E", fixed, "-d", &tree];
+    let mut arguments = vec!["-q", "-F", "-t", "ext4", "-E", fixed, "-d", text(&tree)];
     arguments.extend(options);
-    arguments.extend([&*path, &*size]);
+    arguments.extend([path, &size]);
     let (made, said) = run("mke2fs", &arguments);
     if !made {
         println!("skipped {options:?}: {said}");
@@ -87,11 +69,11 @@ pub fn make_disk(dir: &Path, options: &[&str], kilobytes: u32) -> Option<PathBuf
         }
     }
     // Only this makes indexes without a kernel; it exits with 1 for having done so.
-    run("e2fsck", &["-fyD", &path]);
+    run("e2fsck", &["-fyD", path]);
     Some(image)
 }
 
 /// Runs one command of `debugfs` that may write.
 pub fn debugfs(image: &Path, command: &str) -> String {
-    run("debugfs", &["-w", "-R", command, &image.to_string_lossy()]).1
+    run("debugfs", &["-w", "-R", command, text(image)]).1
 }

@@ -1,13 +1,12 @@
 //! Disks made by mke2fs, and what e2fsck says of images.
 
 use std::fs::OpenOptions;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use extant::mkfs::Mkfs;
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::{CompatFeatures, Superblock};
+use extant_testing::{Command, scratch, write_at};
 
 /// The content of free blocks before anything is written to a disk: it must never appear in a file.
 pub const POISON: u8 = 0xDB;
@@ -157,12 +156,10 @@ pub const VALUES: DiskKind = DiskKind {
     options: Some(&["-O", "ea_inode,metadata_csum,64bit,^resize_inode", "-g", "2048"]),
 };
 
-/// A tool, where it usually is.
-fn tool(name: &str) -> Option<PathBuf> {
-    ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
-        .iter()
-        .map(|dir| Path::new(dir).join(name))
-        .find(|path| path.exists())
+/// A tool, where it usually is on Linux.
+fn tool(name: &str) -> Option<String> {
+    let paths = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(|dir| format!("{dir}/{name}"));
+    paths.into_iter().find(|path| Path::new(path).exists())
 }
 
 /// Whether the tools that the explorer needs are there; says so if not.
@@ -173,12 +170,6 @@ pub fn has_tools() -> bool {
         println!("skipped: {missing:?} missing");
     }
     missing.is_empty()
-}
-
-fn temporary_directory() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }
-        .expect("a temporary directory")
 }
 
 /// Runs a tool: its exit code, and what it printed.
@@ -294,7 +285,7 @@ const CHUNK: usize = 64 << 10;
 
 impl Checker {
     pub fn new() -> Self {
-        let dir = temporary_directory();
+        let dir = scratch();
         let path = dir.path().join("image");
         Self { _dir: dir, path, held: Vec::new() }
     }
@@ -314,7 +305,7 @@ impl Checker {
             let len = CHUNK.min(size - start);
             image.read_at(start as u64, &mut chunk[..len]).expect("read the image");
             if self.held[start..start + len] != chunk[..len] {
-                file.write_all_at(&chunk[..len], start as u64).expect("write the image");
+                write_at(&file, &chunk[..len], start as u64).expect("write the image");
                 self.held[start..start + len].copy_from_slice(&chunk[..len]);
             }
         }
@@ -407,14 +398,17 @@ pub fn make_by_debugfs(image: &MemoryDevice, made: &[(&str, Option<Vec<u8>>)]) {
 }
 
 /// The command that undoes an attached loop device or a mount.
+#[cfg(target_os = "linux")]
 struct Undo<'a>(&'static str, Vec<&'a str>);
 
+#[cfg(target_os = "linux")]
 impl Drop for Undo<'_> {
     fn drop(&mut self) {
         run(self.0, &self.1);
     }
 }
 
+#[cfg(target_os = "linux")]
 impl Checker {
     /// The image as Linux recovers it, by mounting and unmounting it.
     ///

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use extant::Error;
 use extant_block::{FaultDevice, MemoryDevice, Operation, Recorder, Request, Tearing};
-use extant_rt::Arc;
+use extant_rt::{Arc, HAS_THREADS};
 
 use crate::disk::{Checker, KINDS, has_tools};
 use crate::explore::{Base, History, Scenario, quietly, recover, tree_as_is};
@@ -441,26 +441,26 @@ fn a_failing_device_is_reported_and_loses_nothing_that_was_acknowledged() {
     let (next, tally) = (AtomicUsize::new(0), Tally::default());
     let bad = Mutex::new(Vec::new());
     let watches = [Watch::default(), Watch::default()];
-    thread::scope(|scope| {
-        let workers: Vec<_> = watches
-            .iter()
-            .map(|watch| {
-                scope.spawn(|| {
-                    let mut checker = Checker::new();
-                    while let Some(number) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let scenario = &scenarios[*number];
-                        if let Err(what) = fail_everywhere(scenario, *number, &mut checker, watch, &tally) {
-                            bad.lock().expect("findings").push(what);
-                        }
-                    }
-                })
-            })
-            .collect();
-        while workers.iter().any(|worker| !worker.is_finished()) {
-            thread::sleep(LOOK);
-            look_for_hangs(&watches);
+    let work = |watch: &Watch| {
+        let mut checker = Checker::new();
+        while let Some(number) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let scenario = &scenarios[*number];
+            if let Err(what) = fail_everywhere(scenario, *number, &mut checker, watch, &tally) {
+                bad.lock().expect("findings").push(what);
+            }
         }
-    });
+    };
+    if HAS_THREADS {
+        thread::scope(|scope| {
+            let workers: Vec<_> = watches.iter().map(|watch| scope.spawn(|| work(watch))).collect();
+            while workers.iter().any(|worker| !worker.is_finished()) {
+                thread::sleep(LOOK);
+                look_for_hangs(&watches);
+            }
+        });
+    } else {
+        work(&watches[0]);
+    }
     let bad = bad.into_inner().expect("findings");
     bad.iter().for_each(|what| println!("\n{what}"));
     let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);

@@ -1,6 +1,5 @@
 //! Crashes of a sequence of operations, and what is wrong after them.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,13 +7,12 @@ use extant::{Filesystem, InodeFlags};
 use extant_block::{BlockDevice, Cursor, Event, Log, MemoryDevice, Recorder, Tearing};
 use extant_ondisk::IncompatFeatures;
 use extant_rt::Arc;
-use rustix::fs::XattrFlags;
 
-use crate::disk::{Checker, DiskKind, INLINE, POISON, QUOTAS, VALUES, journal_blocks, make_by_debugfs};
+use crate::disk::{Checker, DiskKind, INLINE, POISON, QUOTAS, journal_blocks, make_by_debugfs};
 use crate::fault::{Fault, FaultyDevice};
-use crate::generate::{large_values, preparation};
+use crate::generate::preparation;
 use crate::model::Model;
-use crate::op::{DIRECTORIES, Op, pattern_of, xattr_name};
+use crate::op::{DIRECTORIES, Op, pattern_of};
 use crate::random::{Random, hash};
 use crate::session::{Pages, Session, mount, mount_in_background, set_limits};
 use crate::tree::{self, Allowed, Entry};
@@ -90,43 +88,8 @@ impl Base {
         Self::finish(kind, session, image, model, false)
     }
 
-    /// A disk on which Linux gave files attributes whose values are in inodes of their own; nothing, and says so, where it mounts
-    /// none.
-    pub fn with_values() -> Option<Self> {
-        let kind = VALUES;
-        let image = Arc::new(kind.make());
-        let mut model = Model::new(kind.block_size, kind.has_extents());
-        let mut session = Session::mount(image.clone(), Pages::default()).expect("mount a new disk");
-        for op in preparation(kind.block_size).into_iter().chain([Op::Create("d/b")]) {
-            step(&mut session, &mut model, op, false).unwrap_or_else(|what| panic!("{what}"));
-        }
-        let before = session.fs().statistics().free_inodes;
-        session.unmount().expect("unmount");
-        let mut inodes = BTreeSet::new();
-        let changed = Checker::new().change_by_linux(&image, |root| {
-            for (path, key, value) in large_values() {
-                let name = xattr_name(key);
-                rustix::fs::lsetxattr(root.join(path), &*name, &value, XattrFlags::empty()).expect("a value");
-                model.set_xattr(path, key, value.clone());
-                if value.len() as u64 > kind.block_size {
-                    inodes.insert(value);
-                }
-            }
-        });
-        let image = match changed {
-            Ok(changed) => Arc::new(changed),
-            Err(what) => {
-                println!("skipped: Linux does not mount {}: {what}", kind.name);
-                return None;
-            }
-        };
-        let session = Session::mount(image.clone(), Pages::default()).expect("mount the disk again");
-        let taken = before - session.fs().statistics().free_inodes;
-        assert_eq!(taken as usize, inodes.len(), "large values stand in inodes, equal ones in one");
-        Some(Self::finish(kind, session, image, model, true))
-    }
-
-    fn finish(
+    /// Unmounts it and poisons what is behind the ends of files.
+    pub fn finish(
         kind: DiskKind,
         session: Session,
         image: Arc<MemoryDevice>,
@@ -214,7 +177,7 @@ impl History {
 }
 
 /// The result of one operation.
-enum Did {
+pub enum Did {
     /// It is in the model.
     Applied,
     /// The disk was full, and nothing changed.
@@ -224,7 +187,7 @@ enum Did {
 }
 
 /// Carries out an operation, and does the same to the model.
-fn step(session: &mut Session, model: &mut Model, op: Op, may_be_full: bool) -> Result<Did, String> {
+pub fn step(session: &mut Session, model: &mut Model, op: Op, may_be_full: bool) -> Result<Did, String> {
     match session.run(op, model) {
         Err(extant::Error::NoSpace | extant::Error::NoInodes) if may_be_full => {
             let is_whole = !op.is_in_steps() || matches!(op, Op::Write { .. } | Op::Append { .. });

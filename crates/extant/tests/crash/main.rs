@@ -23,7 +23,6 @@
 //!
 //! `EXTANT_CRASH_SCALE=10` looks at ten times as many random sequences, and crashes of short ones. `EXTANT_CRASH_ONLY=DISK:SEED`
 //! looks at every crash of one sequence of a test; a failing test prints the command.
-#![cfg(target_os = "linux")]
 
 mod disk;
 mod explore;
@@ -34,9 +33,11 @@ mod op;
 mod random;
 mod session;
 mod tree;
+mod values;
 
 mod errors;
 mod faults;
+#[cfg(target_os = "linux")]
 mod linux;
 #[cfg(debug_assertions)]
 mod panics;

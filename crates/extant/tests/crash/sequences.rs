@@ -53,22 +53,18 @@ fn explore_all(name: &str, scenarios: &[Scenario<'_>], mut plan: Plan) -> Outcom
     let next = AtomicUsize::new(0);
     let total = Mutex::new(Outcome::default());
     let failed: Mutex<Vec<(Scenario<'_>, Finding)>> = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                let mut checker = Checker::new();
-                while let Some(scenario) = scenarios.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let outcome = explore(scenario, plan, &mut checker);
-                    if let Some(finding) = outcome.bad.first() {
-                        let mut failed = failed.lock().expect("findings");
-                        failed.push((scenario.clone(), finding.clone()));
-                        if failed.len() >= FINDINGS_MAX {
-                            next.store(scenarios.len(), Ordering::Relaxed);
-                        }
-                    }
-                    total.lock().expect("totals").add(outcome);
+    extant_rt::parallel(THREADS, |_| {
+        let mut checker = Checker::new();
+        while let Some(scenario) = scenarios.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let outcome = explore(scenario, plan, &mut checker);
+            if let Some(finding) = outcome.bad.first() {
+                let mut failed = failed.lock().expect("findings");
+                failed.push((scenario.clone(), finding.clone()));
+                if failed.len() >= FINDINGS_MAX {
+                    next.store(scenarios.len(), Ordering::Relaxed);
                 }
-            });
+            }
+            total.lock().expect("totals").add(outcome);
         }
     });
     let total = total.into_inner().expect("totals");

@@ -2,7 +2,6 @@
 //! on the way; and threads that work meanwhile.
 //!
 //! Tests that need mke2fs, e2fsck or loop devices say so where there are none.
-#![cfg(target_os = "linux")]
 
 mod age;
 mod aged;
@@ -17,6 +16,7 @@ mod fault;
 mod fixed;
 mod in_use;
 mod measure;
+#[cfg(target_os = "linux")]
 mod peers;
 #[path = "../resize/tree.rs"]
 #[allow(dead_code, reason = "tests of resizing use the rest")]

@@ -7,9 +7,12 @@ use std::path::Path;
 use extant::{FileType, Filesystem, Mount};
 use extant_block::{BlockDevice, Event, MemoryDevice, Recorder, Tearing};
 use extant_rt::Arc;
+use extant_testing::{assert_clean, scratch};
 
-use crate::disk::{Mounted, alone, judge, make, scratch, tree};
-use crate::kernel::{Random, operate};
+use crate::disk::{alone, make};
+use crate::kernel::operate;
+use crate::mounted::{Mounted, tree};
+use crate::random::Random;
 
 /// Names, and of files the size, the names that they have and the content.
 type Contents = BTreeMap<Vec<u8>, (u64, u16, Vec<u8>)>;
@@ -132,7 +135,7 @@ fn a_replay_is_done_again_or_found_done_after_a_crash_at_every_request() {
                     continue;
                 }
                 store(&image, &path);
-                judge(&path).unwrap_or_else(|said| panic!("{what}: {said}"));
+                assert_clean(&path, &what);
             }
         }
     }

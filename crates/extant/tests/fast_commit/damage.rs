@@ -8,7 +8,7 @@ use extant_rt::Arc;
 
 use crate::crash::crashed_disk;
 use crate::disk::alone;
-use crate::kernel::Random;
+use crate::random::Random;
 
 const BLOCK: usize = 4096;
 

@@ -1,12 +1,9 @@
-//! Disks that Linux works on, and their state at a crash.
+//! Disks with fast commits.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use extant_testing::{run, text};
 
 /// One test at a time: they share loop devices.
 pub fn alone() -> MutexGuard<'static, ()> {
@@ -14,24 +11,10 @@ pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a program; its output, if it succeeded.
-pub fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(program).args(arguments).output().map_err(|e| format!("{program}: {e}"))?;
-    let said =
-        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    if output.status.success() { Ok(said) } else { Err(format!("{program} {arguments:?}: {said}")) }
-}
-
-/// A folder in memory, if the host has one.
-pub fn scratch() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().expect("a folder"))
-}
-
 /// A new disk with fast commits.
 pub fn make(path: &Path, block_size: u32, features: &str) -> Option<()> {
     let (size, features) = (block_size.to_string(), format!("fast_commit,{features}"));
-    let name = path.to_str().expect("a name");
-    let arguments = ["-q", "-F", "-t", "ext4", "-b", &size, "-O", &features, name, "48M"];
+    let arguments = ["-q", "-F", "-t", "ext4", "-b", &size, "-O", &features, text(path), "48M"];
     match run("mke2fs", &arguments) {
         Ok(_) => Some(()),
         Err(what) => {
@@ -39,100 +22,4 @@ pub fn make(path: &Path, block_size: u32, features: &str) -> Option<()> {
             None
         }
     }
-}
-
-/// A disk that Linux has mounted; unmounted on drop.
-pub struct Mounted {
-    pub point: PathBuf,
-}
-
-impl Mounted {
-    pub fn new(image: &Path, options: &str) -> Result<Self, String> {
-        let point = image.with_extension("mounted");
-        fs::create_dir_all(&point).expect("a folder");
-        let [name, at] = [image, &point].map(|path| path.to_str().expect("a name"));
-        run("mount", &["-o", &format!("loop,{options}"), name, at])?;
-        Ok(Self { point })
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.point).status();
-    }
-}
-
-/// What Linux shows of an inode: type and mode, links, owner, size, time of the last change, and content.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Shown {
-    mode: u32,
-    links: u64,
-    owner: (u32, u32),
-    size: u64,
-    mtime: (i64, i64),
-    content: Vec<u8>,
-}
-
-impl Shown {
-    pub fn content(&self) -> &[u8] {
-        &self.content
-    }
-
-    pub fn has(&self, content: &[u8]) -> bool {
-        self.content == content
-    }
-}
-
-impl std::fmt::Debug for Shown {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let sum = self.content.iter().fold(0_u64, |sum, byte| sum.wrapping_mul(31) + u64::from(*byte));
-        let Self { mode, links, owner, size, mtime, .. } = self;
-        write!(f, "{mode:o} {links} links {owner:?} {size} bytes {mtime:?} {sum:x}")
-    }
-}
-
-pub type Tree = BTreeMap<PathBuf, Shown>;
-
-/// The tree below a folder. Of folders only the names count.
-pub fn tree(root: &Path) -> Tree {
-    let mut found = Tree::new();
-    let mut folders = vec![root.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            let of = path.symlink_metadata().expect("metadata");
-            let mut content = Vec::new();
-            if of.is_symlink() {
-                content = fs::read_link(&path).expect("a target").into_os_string().into_encoded_bytes();
-            } else if of.is_file() {
-                fs::File::open(&path).expect("open").read_to_end(&mut content).expect("read");
-            } else if of.is_dir() {
-                folders.push(path.clone());
-            }
-            let is_dir = of.is_dir();
-            let shown = Shown {
-                mode: of.mode(),
-                links: if is_dir { 0 } else { of.nlink() },
-                owner: (of.uid(), of.gid()),
-                size: if is_dir { 0 } else { of.size() },
-                mtime: if is_dir { (0, 0) } else { (of.mtime(), of.mtime_nsec()) },
-                content,
-            };
-            found.insert(path.strip_prefix(root).expect("below").to_owned(), shown);
-        }
-    }
-    found
-}
-
-/// Where two trees differ.
-pub fn differences(ours: &Tree, theirs: &Tree) -> Vec<String> {
-    let paths: std::collections::BTreeSet<_> = ours.keys().chain(theirs.keys()).collect();
-    let differs = paths.into_iter().filter(|path| ours.get(*path) != theirs.get(*path));
-    differs.map(|path| format!("{path:?}: {:?}, then {:?}", ours.get(path), theirs.get(path))).collect()
-}
-
-/// Whether e2fsck finds the disk clean: no question and no warning.
-pub fn judge(image: &Path) -> Result<(), String> {
-    let said = run("e2fsck", &["-fn", image.to_str().expect("a name")])?;
-    if said.contains("Fix?") || said.contains("WARNING") { Err(said) } else { Ok(()) }
 }

@@ -6,28 +6,11 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use extant::Mount;
+use extant_testing::{assert_clean, scratch};
 
-use crate::disk::{Mounted, alone, differences, judge, make, scratch, tree};
-
-/// Deterministic numbers (xorshift).
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % end
-    }
-
-    pub fn bytes(&mut self, len: u64) -> Vec<u8> {
-        (0..len).map(|_| self.below(256) as u8).collect()
-    }
-}
+use crate::disk::{alone, make};
+use crate::mounted::{Mounted, differences, tree};
+use crate::random::Random;
 
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).truncate(false).write(true).open(path)
@@ -117,7 +100,7 @@ fn compare(crashed: &Path, what: &str) -> u32 {
     let fs = Mount::new().open(&ours).unwrap_or_else(|e| panic!("{what}: {e}"));
     let fast_commits = fs.mounted().replayed_fast_commits;
     fs.unmount().unwrap_or_else(|e| panic!("{what}: {e}"));
-    judge(&ours).unwrap_or_else(|said| panic!("{what}: {said}"));
+    assert_clean(&ours, what);
     let mounted = Mounted::new(&ours, "noatime").unwrap_or_else(|e| panic!("{what}: {e}"));
     let found = tree(&mounted.point);
     drop(mounted);

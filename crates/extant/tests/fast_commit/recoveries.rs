@@ -4,9 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use extant::{Fallocate, Filesystem, Mount};
+use extant_testing::{assert_clean, run, scratch, text};
 
-use crate::disk::{Mounted, Tree, alone, differences, judge, make, run, scratch, tree};
-use crate::kernel::Random;
+use crate::disk::{alone, make};
+use crate::mounted::{Mounted, Tree, differences, tree};
+use crate::random::Random;
 
 /// As many sequences for each kind of disk.
 const SEQUENCES: u64 = 70;
@@ -103,11 +105,11 @@ fn compare(image: &Path, what: &str) -> u32 {
     };
     is_same(&shown(&linux, what), "Linux");
     for recovered in [&ours, &linux] {
-        judge(recovered).unwrap_or_else(|said| panic!("{what}, {recovered:?}: {said}"));
+        assert_clean(recovered, &format!("{what}, {recovered:?}"));
     }
     // It exits with 1 where it corrected something.
-    let said = run("e2fsck", &["-fy", e2fsck.to_str().expect("a name")]).unwrap_or_else(|said| said);
-    judge(&e2fsck).unwrap_or_else(|said| panic!("{what}, e2fsck: {said}"));
+    let said = run("e2fsck", &["-fy", text(&e2fsck)]).unwrap_or_else(|said| said);
+    assert_clean(&e2fsck, &format!("{what}, e2fsck"));
     let mut theirs = shown(&e2fsck, what);
     // The last name of a file that goes by a fast commit leaves the file to e2fsck, which puts it there.
     theirs.retain(|path, _| path.parent() != Some(Path::new("lost+found")));

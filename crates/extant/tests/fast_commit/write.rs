@@ -1,13 +1,13 @@
 //! Fast commits that Extant writes: what a sync costs, and that Linux and Extant replay them.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use extant::{AccessTimes, Fallocate, Filesystem, Mount, XattrMode};
+use extant_testing::{assert_clean, copy, scratch};
 
-use crate::disk::{Mounted, alone, judge, make, scratch, tree};
-use crate::kernel::Random;
+use crate::disk::{alone, make};
+use crate::random::Random;
 
 /// What syncs cost.
 #[derive(Debug, Default)]
@@ -107,29 +107,32 @@ fn assert_contents(found: impl Fn(&str) -> Option<Vec<u8>>, contents: &Contents,
 
 /// The disk, mounted by Extant all the time, as it is after a crash now.
 fn crash(image: &Path, contents: &Contents, what: &str) {
-    let copy = |name: &str| -> PathBuf {
-        let copy = image.with_file_name(name);
-        fs::copy(image, &copy).expect("copy");
-        copy
-    };
-    let (linux, ours) = (copy("linux"), copy("ours"));
-    match Mounted::new(&linux, "noatime") {
-        Ok(mounted) => {
-            let found = tree(&mounted.point);
-            assert_contents(
-                |name| found.get(Path::new(&name[1..])).map(|shown| shown.content().to_vec()),
-                contents,
-                &format!("{what}, recovered by Linux"),
-            );
-        }
-        Err(why) => println!("not compared with Linux: {why}"),
-    }
-    judge(&linux).unwrap_or_else(|said| panic!("{what}, recovered by Linux: {said}"));
+    let ours = image.with_file_name("ours");
+    copy(image, &ours);
+    #[cfg(target_os = "linux")]
+    crash_under_linux(image, contents, &format!("{what}, recovered by Linux"));
     let fs = Mount::new().open(&ours).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert!(fs.mounted().replayed_fast_commits > 0, "{what}: no fast commits");
     assert_contents(|name| fs.read(name).ok(), contents, what);
     fs.unmount().unwrap_or_else(|e| panic!("{what}: {e}"));
-    judge(&ours).unwrap_or_else(|said| panic!("{what}: {said}"));
+    assert_clean(&ours, what);
+}
+
+/// Likewise, as Linux recovers it.
+#[cfg(target_os = "linux")]
+fn crash_under_linux(image: &Path, contents: &Contents, what: &str) {
+    use crate::mounted::{Mounted, tree};
+    let linux = image.with_file_name("linux");
+    copy(image, &linux);
+    match Mounted::new(&linux, "noatime") {
+        Ok(mounted) => {
+            let found = tree(&mounted.point);
+            let content = |name: &str| found.get(Path::new(&name[1..])).map(|shown| shown.content().to_vec());
+            assert_contents(content, contents, what);
+        }
+        Err(why) => println!("not compared with Linux: {why}"),
+    }
+    assert_clean(&linux, what);
 }
 
 #[test]
@@ -148,7 +151,7 @@ fn most_syncs_write_one_block_and_a_crash_loses_nothing() {
             crash(&image, &contents, what);
             costs.assert_cheap(what);
             fs.unmount().expect("unmount");
-            judge(&image).unwrap_or_else(|said| panic!("{what}: {said}"));
+            assert_clean(&image, what);
         }
     }
 }
@@ -214,7 +217,7 @@ fn what_records_cannot_say_is_committed() {
             _ => Commit,
         };
         assert_eq!(found, kind, "{what}");
-        fs::copy(&image, &crashed).expect("copy");
+        copy(&image, &crashed);
         let recovered = Mount::new().read_only(true).open(&crashed).unwrap_or_else(|e| panic!("{what}: {e}"));
         let shown = |fs: &Filesystem| {
             let names = fs.dir("/d").and_then(|dir| dir.entries()).expect("a folder");

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use extant::{Error, Mount};
 use extant_ondisk::dir_hash::{DirHasher, HashVersion};
 use extant_ondisk::{Superblock, casefold};
+use extant_testing::{has_e2fsprogs, scratch};
 
-use super::disk::{alone, assert_clean, debugfs, has_tools, make, run};
+use super::disk::{alone, assert_clean, debugfs, make, run};
 
 /// Pairs of one name, in two forms.
 const SAME: [(&str, &str); 12] = [
@@ -48,7 +49,7 @@ fn disk(scratch: &Path, more: usize) -> PathBuf {
 fn names_are_found_in_any_form_and_listed_as_they_stand() {
     let Some(_alone) = alone() else { return };
     for more in [0, 500] {
-        let scratch = tempfile::tempdir().expect("scratch");
+        let scratch = scratch();
         let image = disk(scratch.path(), more);
         if more > 0 {
             // Gives the directory an index, by its own tables.
@@ -95,7 +96,7 @@ fn names_are_found_in_any_form_and_listed_as_they_stand() {
 
 #[test]
 fn names_fold_as_e2fsprogs_folds_them() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let letters = [0xC0..0x250, 0x250..0x530, 0x10A0..0x1100, 0x13A0..0x13FE, 0x1C80..0x1C89, 0x1E00..0x2000]
@@ -107,7 +108,7 @@ fn names_fold_as_e2fsprogs_folds_them() {
     let names = letters.map(|letter| format!("a{letter}\u{323}"));
     let names: Vec<_> =
         names.chain(SAME.iter().flat_map(|(name, other)| [*name, *other]).map(str::to_owned)).collect();
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = scratch();
     let script = scratch.path().join("script");
     let mut requests = String::new();
     for name in &names {
@@ -129,10 +130,10 @@ fn names_fold_as_e2fsprogs_folds_them() {
 
 #[test]
 fn an_unknown_encoding_is_refused() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = scratch();
     let image = disk(scratch.path(), 0);
     let mut bytes = fs::read(&image).expect("an image");
     let mut superblock = Superblock::parse(&bytes[1024..2048]).expect("a superblock");

@@ -2,30 +2,18 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use extant::Mount;
-use extant_testing::run_while_busy;
-
-/// Whether e2fsprogs are there; else says that the test is skipped.
-pub fn has_tools() -> bool {
-    let all = ["mke2fs", "e2fsck", "debugfs", "tune2fs"]
-        .iter()
-        .all(|tool| Command::new(tool).arg("-V").output().is_ok());
-    if !all {
-        println!("skipped: no e2fsprogs");
-    }
-    all
-}
+use extant_testing::{Command, Output, has_e2fsprogs, run_while_busy, text};
 
 /// One test at a time: a program that another has just started would hold this one's image open. None without e2fsprogs.
 pub fn alone() -> Option<MutexGuard<'static, ()>> {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    has_tools().then_some(guard)
+    has_e2fsprogs().then_some(guard)
 }
 
 pub fn run(program: &str, arguments: &[&str], image: &Path) -> Output {
@@ -37,15 +25,8 @@ pub fn make(scratch: &Path, options: &[&str], tree: impl FnOnce(&Path)) -> PathB
     let (from, image) = (scratch.join("tree"), scratch.join("image"));
     fs::create_dir(&from).expect("a directory");
     tree(&from);
-    let from = from.to_str().expect("a path");
-    let made = Command::new("mke2fs")
-        .args(["-q", "-F", "-t", "ext4", "-b", "1024", "-d", from])
-        .args(options)
-        .arg(&image)
-        .arg("16M")
-        .output()
-        .expect("mke2fs");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let made = ["-q", "-F", "-t", "ext4", "-b", "1024", "-d", text(&from)];
+    extant_testing::run("mke2fs", &[&made, options, &[text(&image), "16M"]].concat()).expect("mke2fs");
     image
 }
 
@@ -66,7 +47,7 @@ pub fn unmount_by_kernel(at: &Path, image: &Path) -> bool {
 pub fn debugfs(image: &Path, commands: &str) {
     let script = image.with_extension("debugfs");
     fs::write(&script, commands).expect("a script");
-    let output = run("debugfs", &["-w", "-f", script.to_str().expect("a path")], image);
+    let output = run("debugfs", &["-w", "-f", text(&script)], image);
     assert!(output.status.success(), "{output:?}");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.lines().count() <= 1, "{said}");
@@ -74,10 +55,7 @@ pub fn debugfs(image: &Path, commands: &str) {
 
 /// Panics unless neither `e2fsck` nor our own check finds anything.
 pub fn assert_clean(image: &Path, what: &str) {
-    let judged = run("e2fsck", &["-fn"], image);
-    let words = String::from_utf8_lossy(&judged.stdout);
-    let is_clean = judged.status.success() && !words.contains("Fix?") && !words.contains("WARNING");
-    assert!(is_clean, "{what}: {words}{}", String::from_utf8_lossy(&judged.stderr));
+    extant_testing::assert_clean(image, what);
     let findings = Mount::new().read_only(true).open(image).expect(what).check(&mut |_| {}).expect(what);
     assert!(findings.is_empty(), "{what}: {findings:?}");
 }

@@ -7,6 +7,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
 use extant::{Error, FileType, Filesystem, Mount};
+use extant_testing::scratch;
 
 use super::disk::{alone, assert_clean, make, run, unmount_by_kernel};
 
@@ -97,7 +98,7 @@ fn what_is_encrypted_is_shown_as_the_kernel_shows_it_without_the_key() {
     // One block; an index; blocks without one.
     for (features, more) in [("encrypt", 0), ("encrypt", 600), ("encrypt,^dir_index,^metadata_csum", 100)] {
         let what = format!("{features}, {more} more");
-        let scratch = tempfile::tempdir().expect("scratch");
+        let scratch = scratch();
         let Some(image) = disk(scratch.path(), features, more) else { return };
         assert_clean(&image, &what);
         let mut expected = BTreeMap::new();

@@ -2,9 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,8 +11,9 @@ use std::time::{Duration, Instant};
 use extant::{Error, Filesystem, MmpHolder, Mount};
 use extant_block::BlockDevice;
 use extant_ondisk::{Checksums, Mmp, Superblock, mmp};
+use extant_testing::{Output, has_e2fsprogs, read_at, scratch, text, write_at};
 
-use super::disk::{assert_clean, has_tools, make, run, unmount_by_kernel};
+use super::disk::{assert_clean, make, run, unmount_by_kernel};
 
 /// An image that nothing keeps from being opened twice, as a disk is that two hosts reach.
 struct Shared(File);
@@ -25,12 +24,12 @@ impl BlockDevice for Shared {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.0.read_exact_at(buf, offset)
+        read_at(&self.0, buf, offset)
     }
 
     fn write_vectored_at(&self, mut offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
         for buf in bufs {
-            self.0.write_all_at(buf, offset)?;
+            write_at(&self.0, buf, offset)?;
             offset += buf.len() as u64;
         }
         Ok(())
@@ -45,7 +44,7 @@ impl BlockDevice for Shared {
     }
 
     fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        self.0.write_all_at(&vec![0; bytes as usize], offset)
+        write_at(&self.0, &vec![0; bytes as usize], offset)
     }
 }
 
@@ -59,7 +58,11 @@ fn open(image: &Path) -> Result<Filesystem, Error> {
 
 /// A disk whose block is renewed every second.
 fn disk(scratch: &Path, features: &str) -> Option<PathBuf> {
-    if !has_tools() {
+    if !extant_rt::HAS_THREADS {
+        println!("skipped: WASI has no threads, which renew the block");
+        return None;
+    }
+    if !has_e2fsprogs() {
         return None;
     }
     let features = format!("mmp,{features}");
@@ -94,7 +97,7 @@ fn put_block(image: &Path, seq: u32, node: &[u8]) -> Mmp {
 
 fn mount_by_kernel(image: &Path, at: &Path) -> Output {
     fs::create_dir_all(at).expect("a directory");
-    run("mount", &["-t", "ext4", "-o", "loop", image.to_str().expect("a path")], at)
+    run("mount", &["-t", "ext4", "-o", "loop", text(image)], at)
 }
 
 /// Whether the kernel mounts disks with protection at all; else says that the test is skipped.
@@ -120,9 +123,9 @@ fn refused(result: Result<Filesystem, Error>) -> MmpHolder {
 
 #[test]
 fn a_disk_in_use_here_is_refused_by_the_kernel_and_e2fsck() {
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = scratch();
     let Some(image) = disk(scratch.path(), "metadata_csum") else { return };
-    let has_kernel = kernel_mounts(scratch.path());
+    let has_kernel = cfg!(target_os = "linux") && kernel_mounts(scratch.path());
     let at = scratch.path().join("at");
     let fs = open(&image).expect("a mount");
     fs.write("/ours", b"ours").expect("a file");
@@ -150,9 +153,10 @@ fn a_disk_in_use_here_is_refused_by_the_kernel_and_e2fsck() {
     }
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn a_disk_that_the_kernel_has_mounted_is_refused_and_the_host_named() {
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = scratch();
     if !kernel_mounts(scratch.path()) {
         return;
     }
@@ -171,7 +175,7 @@ fn a_disk_that_the_kernel_has_mounted_is_refused_and_the_host_named() {
 
 #[test]
 fn what_a_dead_host_left_is_taken_after_a_wait() {
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = scratch();
     let Some(image) = disk(scratch.path(), "metadata_csum") else { return };
     let fs = open(&image).expect("a mount");
     fs.write("/f", b"durable").expect("a file");
@@ -190,7 +194,7 @@ fn what_a_dead_host_left_is_taken_after_a_wait() {
 
 #[test]
 fn a_check_under_way_is_refused_at_once_and_named() {
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = scratch();
     let Some(image) = disk(scratch.path(), "metadata_csum") else { return };
     put_block(&image, mmp::SEQ_FSCK, b"evil\x1b[2J");
     let before = fs::read(&image).expect("an image");
@@ -212,7 +216,7 @@ fn a_check_under_way_is_refused_at_once_and_named() {
 
 #[test]
 fn another_host_that_takes_the_disk_ends_all_writing() {
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = scratch();
     let Some(image) = disk(scratch.path(), "metadata_csum") else { return };
     let fs = open(&image).expect("a mount");
     let first = block(&image).0.mmp_seq();
@@ -232,7 +236,7 @@ fn another_host_that_takes_the_disk_ends_all_writing() {
 
 #[test]
 fn intervals_and_places_that_no_host_writes_are_bounded() {
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = scratch();
     let Some(image) = disk(scratch.path(), "^metadata_csum") else { return };
     let with = |change: &dyn Fn(&mut Superblock)| {
         let device = shared(&image);
@@ -260,7 +264,7 @@ fn intervals_and_places_that_no_host_writes_are_bounded() {
 
 #[test]
 fn no_disk_makes_anybody_wait_for_more_than_six_minutes() {
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = scratch();
     let Some(image) = disk(scratch.path(), "metadata_csum") else { return };
     let wait = |read_only| {
         Mount::new().read_only(read_only).mmp_wait(&shared(&image)).expect("a sound block").as_secs()
@@ -331,7 +335,7 @@ impl BlockDevice for TellsOnce {
 
 #[test]
 fn no_sync_that_overlaps_a_renewal_that_is_told_of_lost_writes_succeeds() {
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = scratch();
     let Some(image) = disk(scratch.path(), "metadata_csum") else { return };
     let device = Arc::new(TellsOnce {
         inner: shared(&image),

@@ -10,6 +10,7 @@ use extant::mkfs::Mkfs;
 use extant::{Error, Fallocate, Filesystem, InodeFlags, Mount, SeekTo};
 use extant_block::{BlockDevice, MemoryDevice, Recorder, Tearing, Unflushed};
 use extant_rt::Arc;
+use extant_testing::scratch;
 
 use super::disk::{alone, assert_clean, debugfs, make};
 
@@ -49,7 +50,7 @@ fn assert_whole(fs: &Filesystem, path: &str, what: &str) {
 fn a_verity_file_is_read_to_its_end_and_changed_by_no_write() {
     let Some(_alone) = alone() else { return };
     for pages in [0, 4 << 20] {
-        let scratch = tempfile::tempdir().expect("scratch");
+        let scratch = scratch();
         let image = disk(scratch.path());
         let fs = open(&image, pages);
         let what = format!("{pages} bytes of pages");
@@ -88,7 +89,7 @@ fn a_verity_file_is_read_to_its_end_and_changed_by_no_write() {
 #[test]
 fn a_verity_file_has_names_and_attributes_as_any() {
     let Some(_alone) = alone() else { return };
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = scratch();
     let image = disk(scratch.path());
     let fs = open(&image, 0);
     fs.rename("/v", "/w").expect("rename");
@@ -116,7 +117,7 @@ fn a_verity_file_has_names_and_attributes_as_any() {
 #[test]
 fn hashes_stay_when_an_orphan_is_cut_to_its_size() {
     let Some(_alone) = alone() else { return };
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = scratch();
     let image = disk(scratch.path());
     let number = Mount::new().read_only(true).open(&image).expect("a mount").metadata("/v").expect("v").inode;
     debugfs(&image, &format!("ssv last_orphan {number}\n"));
@@ -219,8 +220,12 @@ fn fragment(fs: &Filesystem) {
 
 #[test]
 fn after_every_crash_a_file_is_a_verity_file_with_its_hashes_or_as_it_was() {
+    if !extant_rt::HAS_THREADS {
+        println!("skipped: WASI has no threads");
+        return;
+    }
     let Some(_alone) = alone() else { return };
-    let scratch = tempfile::tempdir().expect("scratch");
+    let scratch = scratch();
     for pages in [0, 4 << 20] {
         let (device, fs) = verity_disk(pages);
         fragment(&fs);

@@ -1,9 +1,10 @@
 //! The programs that the tests ask.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use extant_block::{DeviceAccess, FileDevice};
+pub use extant_testing::assert_clean;
+use extant_testing::{Command, scratch};
 
 /// A sparse image that vanishes with the test.
 pub struct Image {
@@ -14,13 +15,7 @@ pub struct Image {
 impl Image {
     pub fn new(bytes: u64) -> Self {
         // A file in memory may be of any size, one on a disk often not above 16 TiB.
-        let memory = Path::new("/dev/shm");
-        let directory = if memory.is_dir() {
-            tempfile::tempdir_in(memory)
-        } else {
-            tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))
-        };
-        let directory = directory.expect("a directory");
+        let directory = scratch();
         let path = directory.path().join("image");
         std::fs::File::create(&path).and_then(|file| file.set_len(bytes)).expect("a sparse file");
         Self { path, _directory: directory }
@@ -53,10 +48,4 @@ pub fn run(program: &str, arguments: &[&str], image: &Path) -> (bool, String) {
     let text =
         [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     (output.status.success(), text)
-}
-
-/// Asserts that `e2fsck` finds nothing.
-pub fn assert_clean(image: &Path, case: &str) {
-    let (success, text) = run("e2fsck", &["-fn"], image);
-    assert!(success && !text.contains("Fix?") && !text.contains("WARNING"), "{case}: {text}");
 }

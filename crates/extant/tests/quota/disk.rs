@@ -1,9 +1,10 @@
 //! Disks of mke2fs, and what e2fsprogs says of them.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use extant_ondisk::QuotaType;
+use extant_testing::scratch;
+pub use extant_testing::{run, text};
 
 /// An image in memory, if the host has such a folder.
 pub struct Image {
@@ -14,8 +15,7 @@ pub struct Image {
 impl Image {
     /// A file of zeroes.
     pub fn blank(bytes: u64) -> Self {
-        let folder = tempfile::tempdir_in("/dev/shm")
-            .unwrap_or_else(|_| tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder"));
+        let folder = scratch();
         let path = folder.path().join("image");
         std::fs::File::create(&path).and_then(|file| file.set_len(bytes)).expect("an image");
         Self { path, _folder: folder }
@@ -52,17 +52,6 @@ impl Image {
         let numbers: Vec<u64> = line.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect();
         Some((*numbers.first()?, *numbers.get(3)?))
     }
-}
-
-pub fn text(path: &Path) -> &str {
-    path.to_str().expect("a name")
-}
-
-/// Runs a program; its output, or why it failed.
-pub fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(program).args(arguments).output().map_err(|e| format!("{program}: {e}"))?;
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    if output.status.success() { Ok(said) } else { Err(format!("{program} {arguments:?}: {said}")) }
 }
 
 /// Numbers that look random (SplitMix64).

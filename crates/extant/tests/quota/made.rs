@@ -5,15 +5,10 @@ use extant::{Error, Mount, Tune};
 use extant_block::{DeviceAccess, FileDevice};
 use extant_ondisk::QuotaType;
 use extant_rt::Arc;
+use extant_testing::has_e2fsprogs;
 
 use crate::disk::{Image, Random, run, text};
 use crate::usage::work;
-
-fn has_e2fsck() -> bool {
-    let missing = run("e2fsck", &["-V"]).err();
-    missing.iter().for_each(|why| println!("skipped: {why}"));
-    missing.is_none()
-}
 
 fn made(block_size: u32, features: &str, extended: &str) -> Image {
     let image = Image::blank(48 << 20);
@@ -42,7 +37,7 @@ fn inodes(image: &Image) -> [u32; 3] {
 
 #[test]
 fn quota_files_of_mkfs_count_what_is_there() {
-    if !has_e2fsck() {
+    if !has_e2fsprogs() {
         return;
     }
     for (block_size, features, extended, expected) in [
@@ -72,7 +67,7 @@ fn quota_files_of_mkfs_count_what_is_there() {
 
 #[test]
 fn tuning_makes_and_deletes_quota_files() {
-    if !has_e2fsck() {
+    if !has_e2fsprogs() {
         return;
     }
     for (block_size, features) in [(4096, ""), (1024, "orphan_file,inline_data"), (2048, "^has_journal")] {

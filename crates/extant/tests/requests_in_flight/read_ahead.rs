@@ -1,6 +1,5 @@
 //! What becomes of files that threads read ahead while they change, go or cannot be read.
 
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use extant::mkfs::Mkfs;
 use extant::{Fallocate, File, Filesystem, Mount};
 use extant_block::{BlockDevice, MemoryDevice};
+use extant_testing::scratch;
 
 use crate::slow::Slow;
 use crate::{BLOCK, MIB};
@@ -40,12 +40,12 @@ fn number(block: u64) -> u8 {
 }
 
 fn assert_clean(memory: &MemoryDevice) {
-    let image = tempfile::NamedTempFile::new().expect("a file");
+    let scratch = scratch();
+    let image = scratch.path().join("disk.img");
     let mut bytes = vec![0; memory.size() as usize];
     memory.read_at(0, &mut bytes).expect("read");
-    std::fs::write(image.path(), bytes).expect("write");
-    let output = Command::new("e2fsck").arg("-fn").arg(image.path()).output().expect("e2fsck runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    std::fs::write(&image, bytes).expect("write");
+    extant_testing::assert_clean(&image, "read ahead");
 }
 
 /// Reads a block, which must be one byte repeated: that byte.

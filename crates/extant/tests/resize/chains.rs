@@ -4,6 +4,7 @@
 //! `EXTANT_CHAINS=N` tries so many disks, `EXTANT_CHAINS_FROM=SEED` begins with another, and a failing chain prints both.
 
 mod disks;
+#[cfg(target_os = "linux")]
 mod kernel;
 mod links;
 

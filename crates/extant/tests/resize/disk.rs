@@ -1,14 +1,13 @@
 //! Disks of mke2fs with a tree on them, and what is asked of them.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use extant::{FileType, Filesystem, Grown, Mount};
 use extant_block::{BlockDevice, DeviceAccess, FileDevice, MemoryDevice};
 use extant_rt::Arc;
-use extant_testing::is_zero;
+use extant_testing::{is_zero, read_at, scratch, write_at};
+pub use extant_testing::{run, text};
 
 pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
@@ -23,8 +22,7 @@ pub struct Image {
 impl Image {
     /// A new file system of mke2fs; nothing, and the reason said, if there is no mke2fs.
     pub fn made(bytes: u64, arguments: &[&str]) -> Option<Self> {
-        let folder =
-            tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().expect("a folder"));
+        let folder = scratch();
         let path = folder.path().join("image");
         let size = format!("{}k", bytes / KIB);
         let all = [&["-q", "-F", "-t", "ext4"], arguments, &[text(&path), &size]].concat();
@@ -56,17 +54,15 @@ impl Image {
         let file = File::open(&self.path).expect("the image");
         let device = MemoryDevice::new(bytes);
         let mut piece = vec![0; MIB as usize];
-        let mut at = 0;
-        loop {
-            let len = file.read_at(&mut piece, at).expect("read");
-            if len == 0 {
-                return device;
-            }
+        let size = file.metadata().expect("the image").len();
+        for at in (0..size).step_by(piece.len()) {
+            let len = (size - at).min(MIB) as usize;
+            read_at(&file, &mut piece[..len], at).expect("read");
             if !is_zero(&piece[..len]) {
                 device.write_at(at, &piece[..len]).expect("write");
             }
-            at += len as u64;
         }
+        device
     }
 
     /// Puts the bytes of a device into it.
@@ -78,36 +74,19 @@ impl Image {
             let len = (device.size() - at).min(piece.len() as u64) as usize;
             device.read_at(at, &mut piece[..len]).expect("read");
             if !is_zero(&piece[..len]) {
-                file.write_all_at(&piece[..len], at).expect("write");
+                write_at(&file, &piece[..len], at).expect("write");
             }
         }
     }
 
     /// What is wrong with it by e2fsck, if anything.
     pub fn faults(&self) -> Option<String> {
-        let said = match run("e2fsck", &["-fn", text(&self.path)]) {
-            Ok(said) => said,
-            Err(said) => return Some(said),
-        };
-        (said.contains("Fix?") || said.contains("WARNING")).then_some(said)
+        extant_testing::faults(&self.path)
     }
 
     pub fn assert_clean(&self, case: &str) {
-        if let Some(faults) = self.faults() {
-            panic!("{case}: {faults}");
-        }
+        extant_testing::assert_clean(&self.path, case);
     }
-}
-
-pub fn text(path: &Path) -> &str {
-    path.to_str().expect("a name")
-}
-
-/// Runs a program; its output, or why it failed.
-pub fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(program).args(arguments).output().map_err(|e| format!("{program}: {e}"))?;
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    if output.status.success() { Ok(said) } else { Err(format!("{program} {arguments:?}: {said}")) }
 }
 
 /// How thoroughly crashes are explored.

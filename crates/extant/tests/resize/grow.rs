@@ -83,6 +83,7 @@ fn resize2fs_goes_on_where_growing_ended_and_the_other_way_round() {
     }
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn the_kernel_mounts_and_writes_what_grew() {
     let Some(image) = Image::made(100 * MIB, &["-b4096"]) else { return };

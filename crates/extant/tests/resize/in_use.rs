@@ -56,6 +56,10 @@ fn work(fs: &Filesystem, thread: u64, stop: &AtomicBool) -> BTreeMap<String, Vec
 
 #[test]
 fn a_disk_in_use_grows_and_what_it_gets_is_used() {
+    if !extant_rt::HAS_THREADS {
+        println!("skipped: WASI has no threads");
+        return;
+    }
     for (arguments, sizes) in CASES {
         let Some(image) = Image::made(sizes[0] * MIB, arguments) else { return };
         let fs = Mount::new().open(&image.path).expect("mount");
@@ -153,6 +157,10 @@ fn check_tree(device: Arc<MemoryDevice>, tree: &[(String, Vec<u8>)]) -> Result<(
 
 #[test]
 fn every_crash_of_a_disk_that_grows_in_use_leaves_it_whole() {
+    if !extant_rt::HAS_THREADS {
+        println!("skipped: WASI has no threads");
+        return;
+    }
     let scale: u64 =
         std::env::var("EXTANT_CRASH_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1);
     let cases: &[(&[&str], u64, u64)] = &[

@@ -1,7 +1,6 @@
 //! Growing, shrinking and trimming: the layouts that result, judged by e2fsprogs and the kernel; crashes and failing devices on the way.
 //!
 //! Tests that need mke2fs, e2fsck or loop devices say so where there are none.
-#![cfg(target_os = "linux")]
 
 mod chains;
 mod crash;
@@ -10,6 +9,7 @@ mod failures;
 mod grow;
 mod grow_faults;
 mod in_use;
+#[cfg(target_os = "linux")]
 mod online;
 mod order;
 mod shrink;

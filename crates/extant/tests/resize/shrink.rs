@@ -134,6 +134,7 @@ fn resize2fs_goes_on_where_shrinking_ended_and_the_other_way_round() {
     }
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn the_kernel_mounts_and_writes_what_was_made_smaller() {
     let Some(image) = Image::made(600 * MIB, &["-b4096"]) else { return };

@@ -2,13 +2,12 @@
 //! that their release is in the log, and inode tables that were never initialised hold what the device held before.
 
 use std::env;
-use std::process::Command;
 
 use extant::{Filesystem, Mount};
 use extant_block::{BlockDevice, Event, Log, MemoryDevice, Mutation, Recorder, Tearing};
 use extant_ondisk::{Geometry, GroupDescriptor, GroupFlags, GroupNumber, Superblock};
 use extant_rt::Arc;
-use extant_testing::is_zero;
+use extant_testing::{Command, is_zero};
 
 use crate::disk::{Image, MIB, Plan, Random, text};
 use crate::order::{self, BLOCK_BYTES, Requests};

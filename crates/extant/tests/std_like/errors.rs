@@ -4,14 +4,17 @@ use std::error::Error as _;
 use std::io;
 use std::path::Path;
 
-use extant::device::{Create, DeviceAccess, FileDevice};
-use extant::{Error, Mount};
+use extant::Error;
 
 use crate::new_disk;
 
-/// Where the standard library gives a number a kind, the error has that kind.
+/// Where the standard library gives a number of Linux a kind, the error has that kind.
+#[cfg(target_os = "linux")]
 #[test]
 fn kinds_are_those_of_the_numbers() {
+    use extant::Mount;
+    use extant::device::{Create, DeviceAccess, FileDevice};
+
     let errors = [
         Error::ReadOnly,
         Error::NoSpace,
@@ -42,9 +45,7 @@ fn kinds_are_those_of_the_numbers() {
     let open = |path: &Path| Mount::new().open(path).expect_err("no disk, or one in use");
     let of_devices = [open(&image), open(dir.path()), open(&dir.path().join("none"))];
     drop(held.expect("a new image"));
-    #[cfg(target_os = "linux")]
     assert_eq!(of_devices.each_ref().map(Error::raw_os_error), [16, 22, 2], "{of_devices:?}");
-    #[cfg(target_os = "linux")]
     for error in errors.into_iter().chain(of_devices) {
         let of_number = io::Error::from_raw_os_error(error.raw_os_error());
         assert_eq!(error.kind(), of_number.kind(), "{error:?} and {of_number:?}");

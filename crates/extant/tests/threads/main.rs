@@ -3,7 +3,7 @@
 //! `make test-threads` runs the long forms: `EXTANT_THREADS_SECONDS` for each load, `EXTANT_FILL_SEEDS` disks to be filled.
 
 #[path = "../mkfs/tools.rs"]
-#[expect(dead_code, reason = "shared with the tests of mkfs")]
+#[allow(dead_code, reason = "shared with the tests of mkfs")]
 mod tools;
 
 mod fill;

@@ -7,14 +7,13 @@ use extant_block::{BlockDevice, FaultDevice, MemoryDevice, Operation};
 use extant_ondisk::{
     Checksums, CompatFeatures, Entries, ExtentNode, IncompatFeatures, InodeNumber, RawInode, RoCompatFeatures,
 };
+use extant_testing::has_e2fsprogs;
 
-use super::disk::{
-    UUID, assert_whole, disk, has_e2fsck, new_features, new_uuid, superblock, without_noted_errors,
-};
+use super::disk::{UUID, assert_whole, disk, new_features, new_uuid, superblock, without_noted_errors};
 
 #[test]
 fn fields_change_alone_and_in_the_copies_too() {
-    if !has_e2fsck() {
+    if !has_e2fsprogs() {
         return;
     }
     let (device, tree) = disk("");
@@ -52,7 +51,7 @@ fn fields_change_alone_and_in_the_copies_too() {
 
 #[test]
 fn uuid_changes_under_every_kind_of_checksums() {
-    if !has_e2fsck() {
+    if !has_e2fsprogs() {
         return;
     }
     for (features, rewrites) in [
@@ -85,7 +84,7 @@ fn uuid_changes_under_every_kind_of_checksums() {
 
 #[test]
 fn features_go_off_and_on_again() {
-    if !has_e2fsck() {
+    if !has_e2fsprogs() {
         return;
     }
     let (device, tree) = disk("");
@@ -272,7 +271,7 @@ fn full_directory_is_refused_and_not_half_changed() {
 
 #[test]
 fn failure_of_any_request_loses_nothing_and_the_verb_again_completes() {
-    if !has_e2fsck() {
+    if !has_e2fsprogs() {
         return;
     }
     let (base, tree) = disk("");
@@ -300,7 +299,7 @@ fn failure_of_any_request_loses_nothing_and_the_verb_again_completes() {
 
 #[test]
 fn change_of_checksums_that_is_called_off_is_completed_by_the_same_again() {
-    if !has_e2fsck() {
+    if !has_e2fsprogs() {
         return;
     }
     let (base, tree) = disk("");

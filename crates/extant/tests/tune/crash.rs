@@ -3,8 +3,9 @@
 use extant::Tune;
 use extant_block::MemoryDevice;
 use extant_ondisk::{RoCompatFeatures, Superblock};
+use extant_testing::has_e2fsprogs;
 
-use super::disk::{Tree, UUID, disk, has_e2fsck, new_features, new_uuid};
+use super::disk::{Tree, UUID, disk, new_features, new_uuid};
 use super::explore::{Judge, places, recorded};
 
 /// Crashes at every `stride`th place of what `tune` does, or at each; at each the tree is whole, and the same again gives what `is_done` asks
@@ -23,7 +24,7 @@ fn explore(
 
 #[test]
 fn crash_while_the_uuid_changes_leaves_the_tree_whole() {
-    if !has_e2fsck() {
+    if !has_e2fsprogs() {
         return;
     }
     let is_done = |superblock: &Superblock| superblock.s_uuid() == UUID && superblock.has_metadata_csum();
@@ -37,7 +38,7 @@ fn crash_while_the_uuid_changes_leaves_the_tree_whole() {
 
 #[test]
 fn crash_while_checksums_go_off_or_on_leaves_the_tree_whole() {
-    if !has_e2fsck() {
+    if !has_e2fsprogs() {
         return;
     }
     let (base, tree) = disk("");
@@ -52,7 +53,7 @@ fn crash_while_checksums_go_off_or_on_leaves_the_tree_whole() {
 
 #[test]
 fn crash_while_descriptors_get_other_checksums_leaves_the_tree_whole() {
-    if !has_e2fsck() {
+    if !has_e2fsprogs() {
         return;
     }
     let (base, tree) = disk("^metadata_csum,uninit_bg");
@@ -66,7 +67,7 @@ fn crash_while_descriptors_get_other_checksums_leaves_the_tree_whole() {
 
 #[test]
 fn crash_while_fields_change_leaves_old_or_new_ones() {
-    if !has_e2fsck() {
+    if !has_e2fsprogs() {
         return;
     }
     let (base, tree) = disk("metadata_csum_seed");
@@ -80,7 +81,7 @@ fn crash_while_fields_change_leaves_old_or_new_ones() {
 
 #[test]
 fn crash_while_quotas_go_on_or_off_leaves_the_tree_whole() {
-    if !has_e2fsck() {
+    if !has_e2fsprogs() {
         return;
     }
     let (base, tree) = disk("");

@@ -1,31 +1,20 @@
 //! A small disk with everything that has a checksum, and its judge.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 
 use extant::mkfs::Mkfs;
 use extant::{FileType, Filesystem, InodeNumber, Mount, Tune, XattrMode};
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::{Structure, Superblock};
-use extant_testing::is_zero;
+use extant_testing::{Command, is_zero, scratch, write_at};
 
 /// The UUID that tests give.
 pub const UUID: [u8; 16] = [0x5A; 16];
 
 /// What is on a disk: the content of every file, and the names of every directory.
 pub type Tree = BTreeMap<String, Vec<u8>>;
-
-/// Whether there is `e2fsck`; says that a test is skipped if not.
-pub fn has_e2fsck() -> bool {
-    let has = Command::new("e2fsck").arg("-V").output().is_ok();
-    if !has {
-        println!("skipped: no e2fsck");
-    }
-    has
-}
 
 /// A disk of four groups, one of which was never used: directories with and without an index, a file with a tree of extents, attributes
 /// in a block.
@@ -133,9 +122,7 @@ pub struct ImageFile(pub PathBuf, #[expect(dead_code, reason = "removes the dire
 
 impl ImageFile {
     pub fn of(device: &MemoryDevice) -> Self {
-        let shm = std::path::Path::new("/dev/shm");
-        let dir =
-            if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() }.expect("a directory");
+        let dir = scratch();
         let path = dir.path().join("disk.img");
         let file = std::fs::File::create(&path).expect("create");
         file.set_len(device.size()).expect("size");
@@ -144,7 +131,7 @@ impl ImageFile {
         for at in (0..device.size()).step_by(chunk.len()) {
             device.read_at(at, &mut chunk).expect("read");
             if !is_zero(&chunk) {
-                file.write_all_at(&chunk, at).expect("write");
+                write_at(&file, &chunk, at).expect("write");
             }
         }
         Self(path, dir)

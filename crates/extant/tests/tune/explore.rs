@@ -1,4 +1,4 @@
-//! Crash images of a recorded change, judged by threads beside each other. An image that was judged already is not judged again.
+//! Crash images of a recorded change, judged by threads beside each other, if the host has threads. An image that was judged already is not judged again.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hasher};
@@ -9,6 +9,7 @@ use std::thread::{available_parallelism, scope};
 use extant::Tune;
 use extant_block::{BlockDevice, Log, MemoryDevice, Recorder, Tearing, Unflushed};
 use extant_ondisk::{SUPERBLOCK_OFFSET, Superblock};
+use extant_rt::HAS_THREADS;
 use extant_testing::is_zero;
 
 use super::disk::{Tree, assert_whole};
@@ -22,6 +23,9 @@ const SLEEPING_THREADS: usize = 48;
 
 /// A crash: after so many events, with a choice of [`survivors`].
 pub type Place = (usize, usize);
+
+/// What a crash leaves: its place, the disk, and when that was.
+type Image = (Place, MemoryDevice, String);
 
 /// What is asked of a disk on which a change crashed.
 pub struct Judge<'a> {
@@ -84,6 +88,23 @@ impl Judge<'_> {
     pub fn explore(&self, log: &Log, places: &[Place]) -> usize {
         let seen = Mutex::new(HashSet::new());
         let is_new = |image: &MemoryDevice| seen.lock().expect("no panic").insert(fingerprint(image));
+        let crash_at_each = |judge: &mut dyn FnMut(Image)| {
+            let mut cursor = log.cursor();
+            let mut images = 0;
+            for &(events, choice) in places {
+                cursor.advance_to(events).expect("a log");
+                let image = cursor.crash_image(tearing(choice), survivors(choice)).expect("an image");
+                if is_new(&image) {
+                    let when = format!("after {events} of {} events, choice {choice}", log.events().len());
+                    judge(((events, choice), image, when));
+                    images += 1;
+                }
+            }
+            images
+        };
+        if !HAS_THREADS {
+            return crash_at_each(&mut |image| self.judge(image, &is_new));
+        }
         let threads =
             if self.sleeps { SLEEPING_THREADS } else { available_parallelism().map_or(1, usize::from) };
         let (sender, receiver) = sync_channel(threads);
@@ -92,43 +113,24 @@ impl Judge<'_> {
             for _ in 0..threads {
                 scope.spawn(|| self.judge_all(&receiver, &is_new));
             }
-            let mut cursor = log.cursor();
-            let mut images = 0;
-            for &(events, choice) in places {
-                cursor.advance_to(events).expect("a log");
-                let image = cursor.crash_image(tearing(choice), survivors(choice)).expect("an image");
-                if is_new(&image) {
-                    let when = format!("after {events} of {} events, choice {choice}", log.events().len());
-                    sender.send(((events, choice), image, when)).expect("threads");
-                    images += 1;
-                }
-            }
+            let images = crash_at_each(&mut |image| sender.send(image).expect("threads"));
             drop(sender);
             images
         })
     }
 
-    fn judge_all(
-        &self,
-        images: &Mutex<Receiver<(Place, MemoryDevice, String)>>,
-        is_new: &impl Fn(&MemoryDevice) -> bool,
-    ) {
+    fn judge_all(&self, images: &Mutex<Receiver<Image>>, is_new: &impl Fn(&MemoryDevice) -> bool) {
         loop {
             let next = images.lock().expect("no panic").recv();
-            let Ok((place, image, when)) = next else { return };
-            self.judge(place, Arc::new(image), &when, is_new);
+            let Ok(image) = next else { return };
+            self.judge(image, is_new);
         }
     }
 
     /// The tree is whole, the same change again completes, and the tree is still whole.
-    fn judge(
-        &self,
-        place: Place,
-        image: Arc<MemoryDevice>,
-        when: &str,
-        is_new: &impl Fn(&MemoryDevice) -> bool,
-    ) {
-        assert_whole(&image, self.tree, when);
+    fn judge(&self, (place, image, when): Image, is_new: &impl Fn(&MemoryDevice) -> bool) {
+        let image = Arc::new(image);
+        assert_whole(&image, self.tree, &when);
         self.tune.apply(image.clone()).unwrap_or_else(|e| panic!("{when}: {e}"));
         assert!((self.is_done)(&super::disk::superblock(&*image)), "{when}");
         if (self.judges_again)(place) && is_new(&image) {

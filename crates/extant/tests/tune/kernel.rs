@@ -1,12 +1,12 @@
 //! The kernel mounts what was tuned, and what a crash left half tuned.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use extant_block::{Mutation, Recorder, Tearing};
+use extant_testing::{Command, has_e2fsprogs};
 
-use super::disk::{ImageFile, assert_whole, disk, has_e2fsck, new_features, new_uuid};
+use super::disk::{ImageFile, assert_whole, disk, new_features, new_uuid};
 use super::staged::{CASES, LogName, crashed, recorded, replayed};
 
 /// Mounts an image with the kernel and writes a file of a directory with an index; false if that cannot be done here.
@@ -36,7 +36,7 @@ fn change_by_kernel(image: &Path, when: &str) -> bool {
 
 #[test]
 fn kernel_mounts_what_was_tuned_and_what_a_crash_left() {
-    if !has_e2fsck() {
+    if !has_e2fsprogs() {
         return;
     }
     let (base, tree) = disk("");
@@ -61,7 +61,7 @@ fn kernel_mounts_what_was_tuned_and_what_a_crash_left() {
 
 #[test]
 fn kernel_mounts_what_was_changed_and_after_e2fsck_what_a_crash_left() {
-    if !has_e2fsck() {
+    if !has_e2fsprogs() {
         return;
     }
     // Linux waits for eleven seconds on a disk with multi-mount protection.

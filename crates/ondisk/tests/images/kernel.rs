@@ -5,9 +5,10 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use extant_ondisk::{Entries, ExtentNode, FileType, InodeNumber, Timestamp};
+use extant_testing::scratch;
 
 use crate::disk::Disk;
-use crate::tools::{Image, run, temporary_directory};
+use crate::tools::{Image, run};
 use crate::{files, groups, sums};
 
 /// A mounted image; unmounted on drop.
@@ -17,7 +18,7 @@ struct Mount {
 
 impl Mount {
     fn new(image: &Image) -> Option<Self> {
-        let dir = temporary_directory();
+        let dir = scratch();
         run("mount", &["-o", "loop", &image.path.to_string_lossy(), &dir.path().to_string_lossy()])?;
         Some(Self { dir })
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use extant_testing::Command;
+use extant_testing::{Command, scratch};
 
 /// A tool's standard output; `None` when it is missing or failed.
 pub fn run(tool: &str, arguments: &[&str]) -> Option<String> {
@@ -14,13 +14,6 @@ pub fn run(tool: &str, arguments: &[&str]) -> Option<String> {
         return None;
     }
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// A directory for large sparse files, in memory where there is such a place.
-pub fn temporary_directory() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }
-        .expect("a temporary directory")
 }
 
 /// A disk in a file.
@@ -41,7 +34,7 @@ impl Image {
     }
 
     fn make_from(options: &[&str], filled: bool) -> Option<Self> {
-        let dir = temporary_directory();
+        let dir = scratch();
         let (size, options) = options.split_last()?;
         let path = dir.path().join("disk");
         let mut arguments = vec!["-q", "-F"];
@@ -66,9 +59,9 @@ impl Image {
 
     /// The output of `debugfs` for each command.
     pub fn debugfs(&self, commands: &[String]) -> Vec<String> {
-        let script = tempfile::NamedTempFile::new_in("/dev/shm").expect("a temporary file");
-        fs::write(script.path(), commands.join("\n")).expect("a script");
-        let output = run("debugfs", &["-f", &script.path().to_string_lossy(), &self.path.to_string_lossy()]);
+        let script = self.path.with_extension("script");
+        fs::write(&script, commands.join("\n")).expect("a script");
+        let output = run("debugfs", &["-f", &script.to_string_lossy(), &self.path.to_string_lossy()]);
         let output = output.expect("debugfs reads what mke2fs wrote");
         let answers: Vec<String> = output.split("debugfs: ").skip(1).map(str::to_owned).collect();
         assert_eq!(answers.len(), commands.len(), "one answer per command in {output}");

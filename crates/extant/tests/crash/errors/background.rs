@@ -375,6 +375,10 @@ const REPEATS: usize = 200;
 
 #[test]
 fn a_failing_device_is_reported_while_threads_work_in_the_background() {
+    if !extant_rt::HAS_THREADS {
+        println!("skipped: WASI has no threads");
+        return;
+    }
     if !has_tools() {
         return;
     }
@@ -435,6 +439,10 @@ const ATTEMPTS: u64 = 200;
 /// the writeback threads and of the journal's that no thread knows of.
 #[test]
 fn a_loss_in_the_background_that_is_not_reported_is_found() {
+    if !extant_rt::HAS_THREADS {
+        println!("skipped: WASI has no threads");
+        return;
+    }
     if !has_tools() {
         return;
     }

@@ -1,7 +1,6 @@
 //! What the kernel does to a disk on a loop device.
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use super::{Chain, Done};
@@ -45,7 +44,10 @@ pub fn write(chain: &mut Chain) -> Result<Done, String> {
             break;
         }
         if number % 5 == 0 {
-            let _ = symlink("t".repeat(40 + 10 * number as usize), dir.join(format!("link{number}")));
+            let _ = std::os::unix::fs::symlink(
+                "t".repeat(40 + 10 * number as usize),
+                dir.join(format!("link{number}")),
+            );
         }
         if number % 4 == 3 {
             fs::remove_file(dir.join(format!("file{}", number - 1))).map_err(failed)?;

@@ -4,7 +4,9 @@ use extant::{DefragOptions, Error, Mount, ShrinkTo, Tune};
 use extant_block::{BlockDevice, DeviceAccess, FileDevice};
 use extant_rt::Arc;
 
-use super::{Chain, Done, kernel};
+#[cfg(target_os = "linux")]
+use super::kernel;
+use super::{Chain, Done};
 use crate::disk::{Image, KIB, MIB, run, text};
 
 /// A name, and what performs it.
@@ -16,11 +18,13 @@ pub const LINKS: &[Link] = &[
     ("shrink", shrink),
     ("min", minimum),
     ("resize2fs", by_resize2fs),
+    #[cfg(target_os = "linux")]
     ("growth by the kernel", kernel::grow),
     ("tune", tune),
     ("trim", trim),
     ("defrag", defrag),
     ("writes", write),
+    #[cfg(target_os = "linux")]
     ("writes of the kernel", kernel::write),
 ];
 
