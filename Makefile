@@ -19,7 +19,7 @@ TEST_TOOLS := $(BUILD_TOOLS) c++:g++ pkg-config:pkgconf mke2fs:e2fsprogs setfatt
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-package install-capi test-capi test-python test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-online-growth test-contexts fuzz mutations fuzz-structures test-exchange test-disk-images test-nbd test-ceph test-layers test-labels test-images test-boot soak test-guide-lab lint demo install install-names static test-static check-portable deb dist test-newcomer test-drop-in bench bench-layout bench-disk-images bench-nbd ladder conflicts instructions bench-machine scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean test-s3 bench-latency
+.PHONY: all build test test-package install-capi test-capi test-python test-virtual test-lab test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-online-growth test-contexts fuzz mutations fuzz-structures test-exchange test-disk-images test-nbd test-ceph test-layers test-labels test-images test-boot soak test-guide-lab lint demo install install-names static test-static check-portable deb dist test-newcomer test-drop-in bench bench-layout bench-disk-images bench-nbd ladder conflicts instructions bench-machine scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean test-s3 bench-latency
 all: build
 
 setup-build:
@@ -57,7 +57,11 @@ test-virtual:
 	$(VIRTUAL) test --locked --target-dir target/virtual -p extant-rt
 	$(VIRTUAL) test --locked --target-dir target/virtual -p extant-block --test modelled
 	$(VIRTUAL) test --locked --target-dir target/virtual -p extant-writeback --test timing
-	$(VIRTUAL) test --locked --target-dir target/virtual -p extant-lab
+	$(VIRTUAL) test --locked --target-dir target/virtual -p extant-lab --bins --test conflicts --test runs
+
+# All tests of the lab, the published rows and policies of one's own among them; 10 minutes, half of it to build.
+test-lab: setup-build
+	$(VIRTUAL) test --release --locked --target-dir target/virtual -p extant-lab
 
 # The engine on virtual CPUs: target/virtual/release/extant-lab.
 lab: setup-build
@@ -85,7 +89,8 @@ test-errors: setup-test
 # Crashes of every sequence of one and two operations, of a sample of three, of all pairs of operations on open files
 # without names, of long ones and of threads; more than 200,000 images, 25 minutes.
 test-crashes: setup-test
-	EXTANT_CRASH_SCALE=3 $(CARGO) test --locked -p extant --test crash --test resize --test defrag -- --nocapture
+	EXTANT_CRASH_SCALE=6 $(CARGO) test --locked -p extant --test crash -- --nocapture
+	EXTANT_CRASH_SCALE=3 $(CARGO) test --locked -p extant --test resize --test defrag --test fast_commit -- --nocapture
 
 # Crashes after every request of each change that `tune` makes, with up to 80 choices of what survives, and failures of its requests;
 # 11,599 different images, 7 minutes on two cores that others use too.

@@ -1,6 +1,6 @@
 //! The lab beside the host: a machine like it, and what was measured on it. The measurements here are made up.
 //!
-//! Run by `make test-virtual`.
+//! Run by `make test-lab`.
 #![cfg(extant_rt = "virtual")]
 
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! Policies as files, beside the default and the kernel's.
 //!
-//! Run by `make test-virtual`.
+//! Run by `make test-lab`.
 #![cfg(extant_rt = "virtual")]
 
 use std::process::Command;

@@ -1,6 +1,6 @@
 //! The posts' rows beside the lab's.
 //!
-//! Run by `make test-virtual`.
+//! Run by `make test-lab`.
 #![cfg(extant_rt = "virtual")]
 
 use std::process::Command;

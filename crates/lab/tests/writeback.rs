@@ -1,6 +1,6 @@
 //! Large files on modelled devices, by the number of writeback contexts.
 //!
-//! Run by `make test-virtual`.
+//! Run by `make test-lab`.
 #![cfg(extant_rt = "virtual")]
 
 use std::process::Command;

@@ -51,6 +51,12 @@ pub fn run_while_busy(command: &mut Command) -> Output {
     }
 }
 
+/// How often tests of crashes do their random part, and which share of what else they could do: `EXTANT_CRASH_SCALE`, 1 by default.
+#[must_use]
+pub fn crash_scale() -> u64 {
+    std::env::var("EXTANT_CRASH_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1)
+}
+
 /// Whether all bytes are zero. Compares whole pages: without optimisation a loop over the bytes of an image takes longer than e2fsck.
 #[must_use]
 pub fn is_zero(bytes: &[u8]) -> bool {

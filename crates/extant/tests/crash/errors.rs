@@ -24,13 +24,15 @@ use extant::Error;
 use extant_block::{FaultDevice, MemoryDevice, Operation, Recorder, Request, Tearing};
 use extant_rt::{Arc, HAS_THREADS};
 
+use extant_testing::crash_scale;
+
 use crate::disk::{Checker, KINDS, has_tools};
 use crate::explore::{Base, History, Scenario, quietly, recover, tree_as_is};
 use crate::fault::Fault;
 use crate::generate::{alphabet, random_sequence};
 use crate::op::Op;
 use crate::random::hash;
-use crate::sequences::{pages, scale};
+use crate::sequences::pages;
 use crate::session::{Pages, Session};
 use crate::tree;
 
@@ -433,7 +435,7 @@ fn a_failing_device_is_reported_and_loses_nothing_that_was_acknowledged() {
     }
     let bases: Vec<Base> = KINDS.into_iter().map(Base::new).collect();
     let scenarios = scenarios(&bases);
-    let stride = if scale() > 1 { 1 } else { 7 };
+    let stride = if crash_scale() > 1 { 1 } else { 7 };
     let chosen: Vec<usize> = match wanted() {
         Some(number) => vec![number],
         None => (0..scenarios.len()).step_by(stride).collect(),

@@ -2,6 +2,8 @@
 
 use extant_rt::Arc;
 
+use extant_testing::crash_scale;
+
 use crate::disk::{Checker, DiskKind, KINDS, has_tools};
 use crate::explore::{Base, Crash, Scenario, Survival, tree_as_is};
 use crate::fault::Fault;
@@ -43,7 +45,7 @@ fn linux_recovers_the_same_tree() {
     let mut checker = Checker::new();
     let mut count = 0;
     if let Some(base) = Base::with_values() {
-        for seed in 0..8 {
+        for seed in 0..4 * crash_scale() {
             count += compare(&random_value_scenario(&base, seed), &mut checker);
         }
     }
@@ -53,7 +55,7 @@ fn linux_recovers_the_same_tree() {
             println!("skipped: a clean disk, {}, is not mounted by Linux here: {what}", kind.name);
             continue;
         }
-        for seed in 0..2 {
+        for seed in 0..crash_scale() {
             let seed = hash(&[seed, index]);
             for scenario in [
                 random_scenario(&base, seed, 40, 0),

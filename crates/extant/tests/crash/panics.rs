@@ -16,12 +16,14 @@ use std::time::Duration;
 use extant_block::MemoryDevice;
 use extant_rt::{Arc, lock_panics};
 
+use extant_testing::crash_scale;
+
 use crate::disk::{Checker, KINDS, has_tools};
 use crate::explore::{Base, History, recover, tree_as_is};
 use crate::generate::alphabet;
 use crate::op::Op;
 use crate::random::hash;
-use crate::sequences::{pages, scale};
+use crate::sequences::pages;
 use crate::session::{Pages, Session};
 use crate::tree;
 
@@ -170,7 +172,7 @@ fn a_panic_at_any_lock_leaves_no_half_operation_and_nothing_waits_for_it() {
         return;
     }
     let (sender, receiver) = mpsc::channel();
-    let is_all = scale() > 1 || wanted().is_some();
+    let is_all = crash_scale() > 1 || wanted().is_some();
     let stride = if is_all { 1 } else { STRIDE };
     // The panics would fill the output.
     let before = std::panic::take_hook();

@@ -4,6 +4,8 @@ use std::env;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use extant_testing::crash_scale;
+
 use crate::disk::{CLUSTERS, Checker, KINDS, QUOTAS, has_tools};
 use crate::explore::{Base, Finding, Outcome, Plan, Scenario, explore, shrink};
 use crate::fault::Fault;
@@ -18,11 +20,6 @@ use crate::session::Pages;
 const THREADS: usize = 2;
 /// Findings after which a test stops.
 const FINDINGS_MAX: usize = 5;
-
-/// How often a test does its random part.
-pub fn scale() -> u64 {
-    env::var("EXTANT_CRASH_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1)
-}
 
 /// Page caches of several kinds: large, so small that writers flush, and without what is written already.
 pub fn pages(seed: u64) -> Pages {
@@ -78,7 +75,7 @@ fn explore_all(name: &str, scenarios: &[Scenario<'_>], mut plan: Plan) -> Outcom
 }
 
 fn report(scenario: &Scenario<'_>, finding: &Finding) {
-    let (disk, seed, scale) = (scenario.base.kind.name, scenario.seed, scale());
+    let (disk, seed, scale) = (scenario.base.kind.name, scenario.seed, crash_scale());
     let test = std::thread::current().name().unwrap_or_default().to_owned();
     println!(
         "EXTANT_CRASH_SCALE={scale} EXTANT_CRASH_ONLY={disk}:{seed} cargo test -p extant --test crash {test}"
@@ -89,6 +86,11 @@ fn report(scenario: &Scenario<'_>, finding: &Finding) {
     if let Some(found) = found {
         println!("shortened: {:?}: {}\n{shorter}", found.crash, found.what);
     }
+}
+
+/// From 5 to 40 operations, so that few seeds have lengths of all kinds.
+fn random_length(seed: u64) -> usize {
+    5 + seed as usize * 7 % 36
 }
 
 /// The random sequence of a disk, seed and length.
@@ -130,6 +132,12 @@ fn on_each_disk(explore: impl Fn(&Base, u64) -> Outcome) -> Outcome {
     total
 }
 
+/// One of `parts` parts of the sequences for each [`crash_scale`], so that a scale of `parts` has them all.
+fn sampled(sequences: Vec<Vec<Op>>, parts: u64) -> Vec<Vec<Op>> {
+    let is_in = |index: u64| hash(&[index, 11]) % parts < crash_scale();
+    sequences.into_iter().zip(0..).filter(|(_, index)| is_in(*index)).map(|(ops, _)| ops).collect()
+}
+
 /// Explores short sequences for blocks of a size through `pages`, each on one of the disks; on which follows from its seed and
 /// `salt`.
 fn explore_short(
@@ -156,40 +164,36 @@ fn explore_short(
                 pages: pages(seed),
             })
             .collect();
-        let plan = Plan { trees: 3 * scale() as usize, checked: 1, compared: 0 };
+        let plan = Plan { trees: 2 + crash_scale() as usize, checked: 1, compared: 0 };
         explore_all(&format!("{name}, {}", base.kind.name), &scenarios, plan)
     });
     println!("{name}: {total}");
 }
 
 #[test]
-fn every_sequence_of_two_operations_survives_every_crash() {
-    explore_short("short sequences", &[], short_sequences, |_| Pages::default());
+fn sequences_of_two_operations_survive_every_crash() {
+    let sample = |block| sampled(short_sequences(block), 3);
+    explore_short("short sequences", &[], sample, |_| Pages::default());
 }
 
 /// The same through a page cache: writes get their places later, and several at once.
 #[test]
-fn every_delayed_sequence_of_two_operations_survives_every_crash() {
-    explore_short("delayed short sequences", &[1], short_sequences, pages);
+fn delayed_sequences_of_two_operations_survive_every_crash() {
+    let sample = |block| sampled(short_sequences(block), 3);
+    explore_short("delayed short sequences", &[1], sample, pages);
 }
 
-/// Pairs of operations on an open file without a name: all of them from [`scale`] 3, a sixth of them in CI.
-fn sampled_held_sequences(block: u64) -> Vec<Vec<Op>> {
-    let of_six = if scale() >= 3 { 6 } else { scale() };
-    let is_in = |index: u64| hash(&[index, 11]) % 6 < of_six;
-    let sequences = held_sequences(block).into_iter().zip(0..);
-    sequences.filter(|(_, index)| is_in(*index)).map(|(ops, _)| ops).collect()
-}
-
+/// Pairs of operations on an open file without a name.
 #[test]
 fn operations_on_held_files_without_names_survive_every_crash() {
-    explore_short("held files", &[4], sampled_held_sequences, |_| Pages::default());
-    explore_short("delayed held files", &[5], sampled_held_sequences, pages);
+    let sample = |block| sampled(held_sequences(block), 6);
+    explore_short("held files", &[4], sample, |_| Pages::default());
+    explore_short("delayed held files", &[5], sample, pages);
 }
 
 #[test]
 fn a_sample_of_sequences_of_three_operations_survives_every_crash() {
-    let sample = |block| sequences_of_three(block, 250 * scale());
+    let sample = |block| sequences_of_three(block, 100 * crash_scale());
     explore_short("sequences of three", &[2], sample, |_| Pages::default());
     explore_short("delayed sequences of three", &[3], sample, pages);
 }
@@ -202,7 +206,7 @@ fn delayed_sequences_survive_every_crash() {
     }
     let total = on_each_disk(|base, index| {
         let full = Base::with_free_blocks(base.kind, Some(20 + index * 5));
-        let scenarios: Vec<Scenario<'_>> = (0..8 * scale())
+        let scenarios: Vec<Scenario<'_>> = (0..5 * crash_scale())
             .map(|seed| {
                 let number = seed * KINDS.len() as u64 + index;
                 let scenario = match seed % 8 {
@@ -210,7 +214,7 @@ fn delayed_sequences_survive_every_crash() {
                     1 => unsynced_scenario(base, number),
                     2 => log_end_scenario(base, number),
                     3 => random_scenario(&full, number, 20, 0),
-                    _ => random_scenario(base, number, 5 + seed as usize % 36, 0),
+                    _ => random_scenario(base, number, random_length(seed), 0),
                 };
                 Scenario { pages: pages(seed), ..scenario }
             })
@@ -227,8 +231,8 @@ fn random_sequences_survive_every_crash() {
         return;
     }
     let total = on_each_disk(|base, index| {
-        let scenarios: Vec<Scenario<'_>> = (0..30 * scale())
-            .map(|seed| random_scenario(base, seed * KINDS.len() as u64 + index, 5 + seed as usize % 36, 0))
+        let scenarios: Vec<Scenario<'_>> = (0..12 * crash_scale())
+            .map(|seed| random_scenario(base, seed * KINDS.len() as u64 + index, random_length(seed), 0))
             .collect();
         let plan = Plan { trees: 20, checked: 8, compared: 1 };
         explore_all(&format!("random sequences, {}", base.kind.name), &scenarios, plan)
@@ -248,7 +252,7 @@ fn content_in_inodes_survives_every_crash() {
         Scenario { base: &base, ops, fault: Fault::None, commits: 0, seed, pages: Pages::default() }
     });
     let random =
-        (1000..1000 + 60 * scale()).map(|seed| random_scenario(&base, seed, 5 + seed as usize % 26, 0));
+        (1000..1000 + 25 * crash_scale()).map(|seed| random_scenario(&base, seed, random_length(seed), 0));
     let scenarios: Vec<Scenario<'_>> = changes
         .chain(random)
         .flat_map(|scenario| [scenario.clone(), Scenario { pages: pages(scenario.seed), ..scenario }])
@@ -264,7 +268,7 @@ fn usage_survives_every_crash() {
         return;
     }
     let base = Base::new(QUOTAS);
-    let random = (0..40 * scale()).map(|seed| random_scenario(&base, seed, 5 + seed as usize % 36, 0));
+    let random = (0..15 * crash_scale()).map(|seed| random_scenario(&base, seed, random_length(seed), 0));
     let scenarios: Vec<Scenario<'_>> = random
         .flat_map(|scenario| [scenario.clone(), Scenario { pages: pages(scenario.seed), ..scenario }])
         .collect();
@@ -306,8 +310,8 @@ fn extents_that_share_clusters_survive_every_crash() {
             seed,
             pages: if seed % 2 == 0 { Pages::default() } else { pages(seed) },
         });
-        let random = (0..8 * scale()).map(|seed| {
-            let mut scenario = random_scenario(&base, seed, 5 + seed as usize % 36, 0);
+        let random = (0..4 * crash_scale()).map(|seed| {
+            let mut scenario = random_scenario(&base, seed, random_length(seed), 0);
             scenario.ops.iter_mut().for_each(|op| *op = op.in_clusters(16));
             let pages = if seed % 2 == 0 { pages(seed) } else { Pages::default() };
             Scenario { pages, ..scenario }
@@ -334,10 +338,10 @@ fn values_in_inodes_survive_every_crash() {
         pages: Pages::default(),
     });
     let short: Vec<_> = short.collect();
-    let plan = Plan { trees: 4 * scale() as usize, checked: 1, compared: 0 };
+    let plan = Plan { trees: 3 + crash_scale() as usize, checked: 1, compared: 0 };
     let mut total = explore_all("values in inodes, short sequences", &short, plan);
     let random: Vec<_> =
-        (10_000..10_000 + 60 * scale()).map(|seed| random_value_scenario(&base, seed)).collect();
+        (10_000..10_000 + 25 * crash_scale()).map(|seed| random_value_scenario(&base, seed)).collect();
     let plan = Plan { trees: 20, checked: 8, compared: 1 };
     total.add(explore_all("values in inodes, random sequences", &random, plan));
     println!("values in inodes: {total}");
@@ -363,8 +367,9 @@ fn sequences_around_the_end_of_the_log_survive_every_crash() {
         return;
     }
     let total = on_each_disk(|base, index| {
-        let scenarios: Vec<Scenario<'_>> =
-            (0..8 * scale()).map(|seed| log_end_scenario(base, seed * KINDS.len() as u64 + index)).collect();
+        let scenarios: Vec<Scenario<'_>> = (0..4 * crash_scale())
+            .map(|seed| log_end_scenario(base, seed * KINDS.len() as u64 + index))
+            .collect();
         let plan = Plan { trees: 40, checked: 10, compared: 1 };
         explore_all(&format!("around the end of the log, {}", base.kind.name), &scenarios, plan)
     });
@@ -382,7 +387,7 @@ fn sequences_without_syncs_survive_every_crash() {
     for (kind, index) in KINDS.into_iter().filter(|kind| kind.block_size == 1024).zip(0..) {
         let base = Base::new(kind);
         let scenarios: Vec<Scenario<'_>> =
-            (0..6 * scale()).map(|seed| unsynced_scenario(&base, seed * 3 + index)).collect();
+            (0..3 * crash_scale()).map(|seed| unsynced_scenario(&base, seed * 3 + index)).collect();
         let plan = Plan { trees: 30, checked: 15, compared: 2 };
         total.add(explore_all(&format!("without syncs, {}", kind.name), &scenarios, plan));
     }
@@ -398,8 +403,9 @@ fn deep_extent_trees_survive_every_crash() {
         return;
     }
     let total = on_each_disk(|base, index| {
-        let scenarios: Vec<Scenario<'_>> =
-            (0..4 * scale()).map(|seed| deep_scenario(base, seed * KINDS.len() as u64 + index)).collect();
+        let scenarios: Vec<Scenario<'_>> = (0..2 * crash_scale())
+            .map(|seed| deep_scenario(base, seed * KINDS.len() as u64 + index))
+            .collect();
         let plan = Plan { trees: 30, checked: 10, compared: 1 };
         explore_all(&format!("deep trees, {}", base.kind.name), &scenarios, plan)
     });
@@ -415,7 +421,7 @@ fn sequences_on_full_disks_survive_every_crash() {
     let mut total = Outcome::default();
     for (kind, index) in KINDS.into_iter().zip(0..) {
         let base = Base::with_free_blocks(kind, Some(8 + index * 5));
-        let scenarios: Vec<Scenario<'_>> = (0..12 * scale())
+        let scenarios: Vec<Scenario<'_>> = (0..5 * crash_scale())
             .map(|seed| {
                 let mut scenario = random_scenario(&base, seed * KINDS.len() as u64 + index, 20, 0);
                 let wish = |at: usize| Op::Append { file: FILES[at % 3], bytes: 6 * kind.block_size + 1 };

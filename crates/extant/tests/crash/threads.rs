@@ -8,6 +8,8 @@ use std::sync::{Arc, Barrier};
 
 use extant_block::{Event, Recorder};
 
+use extant_testing::crash_scale;
+
 use crate::disk::{BANDS, Checker, KINDS, has_tools};
 use crate::explore::{
     Base, Crash, Outcome, Plan, Survival, explore_recording, record_threads, recover, tree_as_is,
@@ -16,7 +18,7 @@ use crate::generate::{large_values, random_held_sequence, random_sequence};
 use crate::model::Model;
 use crate::op::{Op, xattr_name};
 use crate::random::hash;
-use crate::sequences::{pages, scale};
+use crate::sequences::pages;
 use crate::session::{Pages, mount, mount_in_background};
 
 /// A random sequence for each of three threads.
@@ -87,7 +89,7 @@ fn threads_at_work_survive_every_crash() {
     let mut total = Outcome::default();
     for (kind, index) in KINDS.into_iter().zip(0..) {
         let of_round = |round| if round % 2 == 0 { Pages::default() } else { pages(round / 2) };
-        total.add(explore_threads(&Base::new(kind), index, 8 * scale(), of_round, sequences_within));
+        total.add(explore_threads(&Base::new(kind), index, 4 * crash_scale(), of_round, sequences_within));
     }
     println!("threads: {total}");
 }
@@ -104,7 +106,7 @@ fn threads_with_held_files_survive_every_crash() {
     let mut total = Outcome::default();
     for (kind, index) in KINDS.into_iter().zip(100..) {
         let of_round = |round| if round % 2 == 0 { Pages::default() } else { pages(round / 2) };
-        total.add(explore_threads(&Base::new(kind), index, 2 * scale(), of_round, held_sequences_within));
+        total.add(explore_threads(&Base::new(kind), index, crash_scale(), of_round, held_sequences_within));
     }
     println!("threads with held files: {total}");
 }
@@ -124,7 +126,7 @@ fn threads_with_a_writeback_context_each_survive_every_crash() {
     let (count, max) = fs.writeback_contexts().expect("a page cache");
     assert!(count >= 4 && max == 64, "{count} of {max}");
     fs.unmount().expect("an unmount");
-    let rounds = 4 * scale() * scale();
+    let rounds = 2.max(crash_scale() * crash_scale());
     let total = explore_threads(&base, KINDS.len() as u64, rounds, pages, sequences_within);
     println!("threads with a context each: {total}");
 }
@@ -142,7 +144,7 @@ fn values_in_inodes_survive_commits_between_their_entries_and_them() {
     let Some(base) = Base::with_values() else { return };
     let mut checker = Checker::new();
     let (mut images, mut with_orphans) = (0, 0);
-    for _ in 0..200 * scale() {
+    for _ in 0..80 * crash_scale() {
         let device = Arc::new(Recorder::over(base.image.snapshot()));
         let fs = mount(device.clone(), false).expect("a mount");
         let start = device.event_count();

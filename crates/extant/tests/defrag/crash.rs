@@ -1,11 +1,12 @@
 //! Crashes and failing devices while a disk is defragmented: between any two requests, with any part of what was not flushed lost.
 
-use std::env;
 use std::io::ErrorKind;
 
 use extant::{DefragOptions, Defragmented, Filesystem, Mount};
 use extant_block::{BlockDevice, FaultDevice, Log, MemoryDevice, Mutation, Operation, Recorder, Tearing};
 use extant_rt::Arc;
+
+use extant_testing::crash_scale;
 
 use crate::age::{Ageing, age};
 use crate::aged::without_sizes;
@@ -163,7 +164,7 @@ impl Explorer {
 
 #[test]
 fn every_crash_leaves_each_content_in_the_old_place_or_the_new_one() {
-    let scale: u64 = env::var("EXTANT_CRASH_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1);
+    let scale = crash_scale();
     let mut explorer = Explorer::default();
     (0..CASES.len()).for_each(|case| explorer.explore(case, Fault::None, 100 * scale.pow(3)));
     let Explorer { images, judged, bad } = explorer;

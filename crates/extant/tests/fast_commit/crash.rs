@@ -7,7 +7,7 @@ use std::path::Path;
 use extant::{FileType, Filesystem, Mount};
 use extant_block::{BlockDevice, Event, MemoryDevice, Recorder, Tearing};
 use extant_rt::Arc;
-use extant_testing::{assert_clean, scratch};
+use extant_testing::{assert_clean, crash_scale, scratch};
 
 use crate::disk::{alone, make};
 use crate::kernel::operate;
@@ -86,7 +86,7 @@ fn a_replay_is_done_again_or_found_done_after_a_crash_at_every_request() {
     let _alone = alone();
     let scratch = scratch();
     let (mut crashes, mut mounts) = (0, 0);
-    for seed in 0..3 {
+    for seed in 0..2 * crash_scale() {
         let Some(crashed) = crashed_disk(seed) else { return };
         let shown = contents(&mount(Arc::new(crashed.snapshot()), true).expect("mount"));
         let recorder = Arc::new(Recorder::over(crashed));

@@ -1,11 +1,11 @@
 //! Crashes of growing, between any two requests, with any part of what was not flushed lost.
 
-use std::env;
-
 use extant::{Filesystem, Mount};
 use extant_block::{BlockDevice, Event, Log, MemoryDevice, Mutation, Recorder, Tearing};
 use extant_ondisk::jbd2::{BlockType, Header};
 use extant_rt::Arc;
+
+use extant_testing::crash_scale;
 
 use crate::disk::{Image, MIB, Plan, Random, contents, fill, run, text};
 
@@ -220,7 +220,7 @@ fn is_behind_commit(log: &Log, event: usize) -> bool {
 
 #[test]
 fn every_crash_leaves_the_tree_whole_and_growing_again_completes() {
-    let scale: u64 = env::var("EXTANT_CRASH_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1);
+    let scale = crash_scale();
     let rounds = scale.pow(4);
     let mut explorer = Explorer::default();
     for case in 0..CASES.len() {

@@ -161,8 +161,7 @@ fn every_crash_of_a_disk_that_grows_in_use_leaves_it_whole() {
         println!("skipped: WASI has no threads");
         return;
     }
-    let scale: u64 =
-        std::env::var("EXTANT_CRASH_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1);
+    let scale = extant_testing::crash_scale();
     let cases: &[(&[&str], u64, u64)] = &[
         (&["-b1024", "-g2048", "-N2048", "-Jsize=1"], 7 * MIB, 15 * MIB),
         (&["-b1024", "-g1024", "-N2048", "-Jsize=1", "-Eresize=18000"], 12 * MIB, 40 * MIB),

@@ -1,7 +1,6 @@
 //! Crashes and failing devices while a file system becomes smaller: between any two requests, with any part of what was not flushed
 //! lost.
 
-use std::env;
 use std::io::ErrorKind;
 
 use extant::{Filesystem, Mount, ShrinkTo};
@@ -10,6 +9,8 @@ use extant_block::{
 };
 use extant_ondisk::Superblock;
 use extant_rt::Arc;
+
+use extant_testing::crash_scale;
 
 use crate::disk::{GIB, Image, MIB, Plan, Random, run, text};
 use crate::tree::{Census, census, difference, small};
@@ -333,7 +334,7 @@ impl Explorer {
 
 #[test]
 fn every_crash_leaves_the_tree_whole_and_shrinking_again_completes() {
-    let scale: u64 = env::var("EXTANT_CRASH_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1);
+    let scale = crash_scale();
     let mut explorer = Explorer::default();
     for case in 0..CASES.len() {
         let Some(recorded) = record(case, Mutation::None) else { return };

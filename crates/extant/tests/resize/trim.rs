@@ -1,13 +1,11 @@
 //! Crashes of `trim` of an image: between any two requests, with any part of what was not flushed lost. Files are removed just before, so
 //! that their release is in the log, and inode tables that were never initialised hold what the device held before.
 
-use std::env;
-
 use extant::{Filesystem, Mount};
 use extant_block::{BlockDevice, Event, Log, MemoryDevice, Mutation, Recorder, Tearing};
 use extant_ondisk::{Geometry, GroupDescriptor, GroupFlags, GroupNumber, Superblock};
 use extant_rt::Arc;
-use extant_testing::{Command, is_zero};
+use extant_testing::{Command, crash_scale, is_zero};
 
 use crate::disk::{Image, MIB, Plan, Random, text};
 use crate::order::{self, BLOCK_BYTES, Requests};
@@ -250,7 +248,7 @@ fn discard_early(requests: &mut Requests) -> usize {
 
 #[test]
 fn every_crash_while_trimming_leaves_the_tree_whole_and_trimming_again_completes() {
-    let scale: u64 = env::var("EXTANT_CRASH_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1);
+    let scale = crash_scale();
     let mut explorer = Explorer::default();
     for case in 0..CASES.len() {
         let Some(recorded) = record(case, Mutation::None) else { return };

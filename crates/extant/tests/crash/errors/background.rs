@@ -24,12 +24,14 @@ use extant_rt::Arc;
 
 use super::failing::{Answer, Area, Failure, Front, Kind, Map, Seen, TARGETS, Target, Who};
 use super::{LOOK, Manner, Watch, look_for_hangs, promises};
+use extant_testing::crash_scale;
+
 use crate::disk::{Checker, LAZY_BANDS, has_tools};
 use crate::explore::{Base, History, quietly, recover, tree_as_is};
 use crate::model::Model;
 use crate::op::{FILES, Op};
 use crate::random::hash;
-use crate::sequences::{pages, scale};
+use crate::sequences::pages;
 use crate::session::{Pages, Session, mount_restless};
 use crate::threads::sequence_within;
 use crate::tree;
@@ -385,7 +387,7 @@ fn a_failing_device_is_reported_while_threads_work_in_the_background() {
     let ground = Ground::new();
     let cases: Vec<u64> = match wanted() {
         Some(number) => vec![number; REPEATS],
-        None => (0..if scale() > 1 { 4000 } else { 128 }).collect(),
+        None => (0..if crash_scale() > 1 { 4000 } else { 128 }).collect(),
     };
     let (next, failed) = (AtomicUsize::new(0), Mutex::new([0_usize; TARGETS.len()]));
     let bad = Mutex::new(BTreeSet::new());
@@ -429,7 +431,7 @@ fn a_failing_device_is_reported_while_threads_work_in_the_background() {
     assert!(failed.iter().sum::<usize>() > cases.len() / 2, "{failed:?}");
     let without = TARGETS.iter().zip(failed).filter(|(_, failed)| *failed == 0);
     let without: Vec<&Target> = without.map(|(target, _)| target).collect();
-    assert!(without.is_empty() || scale() == 1, "no failure of {without:?}");
+    assert!(without.is_empty() || crash_scale() == 1, "no failure of {without:?}");
 }
 
 /// Runs in which each planted fault is found.
