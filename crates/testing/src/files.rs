@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use tempfile::TempDir;
@@ -13,7 +13,8 @@ use tempfile::TempDir;
 /// If there cannot be one.
 #[must_use]
 pub fn scratch() -> TempDir {
-    let memory = Path::new("/dev/shm");
+    // With the separators of the host, by which the runner of the tests knows paths of Windows.
+    let memory: PathBuf = Path::new("/dev/shm").components().collect();
     let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     made.expect("a directory for images")
 }
