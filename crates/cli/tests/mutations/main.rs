@@ -37,13 +37,14 @@ use extant::Mount;
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::FsBlock;
 use extant_rt::Arc;
+use extant_testing::{has_e2fsprogs, scratch};
 
 use damage::{Random, choose, damage_block};
 use disk::{Disk, Kind};
 use e2fsck::{e2fsck, replay};
 use fields::{change_field, journal_blocks, write_log};
 use layouts::LAYOUTS;
-use tools::{has_tools, make_disk, scratch};
+use tools::make_disk;
 
 /// For each command, and for all that is done with a mount.
 const TIME_MAX: Duration = Duration::from_secs(20);
@@ -205,7 +206,7 @@ fn number_of(name: &str) -> Option<u64> {
 
 #[test]
 fn mutated_disks_end_no_door_by_a_signal_a_hang_or_much_memory() {
-    if !has_tools() || Command::new("prlimit").arg("-V").output().is_err() {
+    if !has_e2fsprogs() || Command::new("prlimit").arg("-V").output().is_err() {
         println!("skipped: no e2fsprogs or no prlimit");
         return;
     }
