@@ -38,9 +38,10 @@ use extant_archive::{
 };
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::FsBlock;
+use extant_testing::{has_e2fsprogs, scratch};
 use fields::{change_field, journal_blocks, write_log};
 use layouts::LAYOUTS;
-use tools::{has_tools, make_disk, scratch};
+use tools::make_disk;
 
 const TIME_MAX: Duration = Duration::from_secs(20);
 /// For the whole process.
@@ -170,7 +171,7 @@ fn change_tree(fs: &Filesystem, tar: &[u8]) {
 
 #[test]
 fn damaged_disks_are_packed_copied_unpacked_into_and_removed_from() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let dir = scratch();
