@@ -23,7 +23,6 @@ use std::time::Duration;
 use extant::Error;
 use extant_block::{FaultDevice, MemoryDevice, Operation, Recorder, Request, Tearing};
 use extant_rt::{Arc, HAS_THREADS};
-
 use extant_testing::crash_scale;
 
 use crate::disk::{Checker, KINDS, has_tools};

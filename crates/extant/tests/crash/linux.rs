@@ -1,7 +1,6 @@
 //! Linux as a peer: it recovers a crashed disk to the same tree.
 
 use extant_rt::Arc;
-
 use extant_testing::crash_scale;
 
 use crate::disk::{Checker, DiskKind, KINDS, has_tools};

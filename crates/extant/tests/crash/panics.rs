@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use extant_block::MemoryDevice;
 use extant_rt::{Arc, lock_panics};
-
 use extant_testing::crash_scale;
 
 use crate::disk::{Checker, KINDS, has_tools};

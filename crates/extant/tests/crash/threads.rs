@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
 use extant_block::{Event, Recorder};
-
 use extant_testing::crash_scale;
 
 use crate::disk::{BANDS, Checker, KINDS, has_tools};

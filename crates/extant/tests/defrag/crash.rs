@@ -5,7 +5,6 @@ use std::io::ErrorKind;
 use extant::{DefragOptions, Defragmented, Filesystem, Mount};
 use extant_block::{BlockDevice, FaultDevice, Log, MemoryDevice, Mutation, Operation, Recorder, Tearing};
 use extant_rt::Arc;
-
 use extant_testing::crash_scale;
 
 use crate::age::{Ageing, age};

@@ -5,7 +5,6 @@ use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::crc32c;
 use extant_ondisk::fast_commit::{Record, Tag};
 use extant_rt::Arc;
-
 use extant_testing::crash_scale;
 
 use crate::crash::crashed_disk;

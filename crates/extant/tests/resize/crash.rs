@@ -4,7 +4,6 @@ use extant::{Filesystem, Mount};
 use extant_block::{BlockDevice, Event, Log, MemoryDevice, Mutation, Recorder, Tearing};
 use extant_ondisk::jbd2::{BlockType, Header};
 use extant_rt::Arc;
-
 use extant_testing::crash_scale;
 
 use crate::disk::{Image, MIB, Plan, Random, contents, fill, run, text};

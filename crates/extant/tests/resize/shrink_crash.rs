@@ -9,7 +9,6 @@ use extant_block::{
 };
 use extant_ondisk::Superblock;
 use extant_rt::Arc;
-
 use extant_testing::crash_scale;
 
 use crate::disk::{GIB, Image, MIB, Plan, Random, run, text};
