@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_flush_that_failed_fails_for_ever() {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = extant_testing::scratch();
         let path = dir.path().join("image");
         std::fs::write(&path, [0; 8192]).expect("an image");
         let device = FileDevice::open(&path, DeviceAccess::read_write()).expect("a device");

@@ -37,7 +37,7 @@ pub fn zstd(bytes: &[u8]) -> Vec<u8> {
 impl Layout {
     /// A layout without images.
     pub fn new() -> Self {
-        let dir = TempDir::new().unwrap();
+        let dir = extant_testing::scratch();
         fs::create_dir_all(dir.path().join("blobs/sha256")).unwrap();
         fs::write(dir.path().join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).unwrap();
         Self { dir }

@@ -236,7 +236,7 @@ fn what_an_older_docker_saves_is_read() {
         ])
     };
     let read = |bytes: &[u8]| {
-        let file = tempfile::NamedTempFile::new().unwrap();
+        let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         fs::write(file.path(), bytes).unwrap();
         Image::in_archive(file.reopen().unwrap(), &choose(Some("web"), None), &options())
     };

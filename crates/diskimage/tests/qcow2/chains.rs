@@ -19,6 +19,10 @@ fn overlay(dir: &Path, base: &str, format: &str, name: &str) {
 
 #[test]
 fn chain_of_ten_is_read_and_only_its_top_is_written() {
+    if cfg!(target_os = "wasi") {
+        println!("skipped: WASI resolves no paths, so no image leads to another file");
+        return;
+    }
     let mut random = Random(seed("chain"));
     let dir = directory();
     let mut model = raw_disk(dir.path(), "0", DISK_BYTES, &mut random);
@@ -52,6 +56,10 @@ fn chain_of_ten_is_read_and_only_its_top_is_written() {
 
 #[test]
 fn image_that_is_longer_than_its_backing_file_ends_with_zeroes() {
+    if cfg!(target_os = "wasi") {
+        println!("skipped: WASI resolves no paths, so no image leads to another file");
+        return;
+    }
     let mut random = Random(seed("longer"));
     let dir = directory();
     let mut model = raw_disk(dir.path(), "base", DISK_BYTES + 512, &mut random);
@@ -113,6 +121,10 @@ fn backing_files_are_below_the_directory_of_the_image_or_one_that_is_allowed() {
 
 #[test]
 fn format_of_a_backing_file_is_never_guessed() {
+    if cfg!(target_os = "wasi") {
+        println!("skipped: WASI resolves no paths, so no image leads to another file");
+        return;
+    }
     let dir = directory();
     qemu_img(dir.path(), &["create", "-q", "-f", "qcow2", "base", "1M"]);
     let base = std::fs::read(dir.path().join("base")).expect("the base");
@@ -132,6 +144,10 @@ fn format_of_a_backing_file_is_never_guessed() {
 
 #[test]
 fn loops_and_endless_chains_are_named() {
+    if cfg!(target_os = "wasi") {
+        println!("skipped: WASI resolves no paths, so no image leads to another file");
+        return;
+    }
     let dir = directory();
     qemu_img(dir.path(), &["create", "-q", "-f", "qcow2", "a", "1M"]);
     overlay(dir.path(), "a", "qcow2", "b");

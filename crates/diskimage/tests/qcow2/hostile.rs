@@ -95,6 +95,10 @@ fn metadata_that_counts_as_free_is_not_written_over() {
 
 #[test]
 fn image_that_qemu_writes_is_in_use() {
+    if cfg!(not(unix)) {
+        println!("skipped: the host has no locks that Linux sees");
+        return;
+    }
     let dir = directory();
     qemu_img(dir.path(), &["create", "-q", "-f", "qcow2", "a", "1M"]);
     let held = open(&dir.path().join("a"), false).expect("an image");

@@ -42,6 +42,10 @@ fn write_scattered(device: &Slow, file: &File, round: u8) -> u64 {
 
 #[test]
 fn scattered_blocks_are_written_side_by_side_where_the_device_takes_time() {
+    if !extant_rt::HAS_THREADS {
+        println!("skipped: WASI has no threads");
+        return;
+    }
     for (has_latency, in_flight) in [(true, 8..=16), (false, 1..=1)] {
         let (device, fs, file) = empty_file(has_latency);
         let new = write_scattered(&device, &file, 1);
@@ -59,6 +63,10 @@ fn scattered_blocks_are_written_side_by_side_where_the_device_takes_time() {
 
 #[test]
 fn a_file_read_in_order_is_read_ahead_side_by_side_where_the_device_takes_time() {
+    if !extant_rt::HAS_THREADS {
+        println!("skipped: WASI has no threads");
+        return;
+    }
     const BYTES: u64 = 12 * MIB + 5000;
     for (has_latency, in_flight) in [(true, 4..=16), (false, 1..=1)] {
         let (device, fs, file) = empty_file(has_latency);
@@ -101,6 +109,10 @@ fn walk(dir: &Dir, what: ReadAhead) -> u64 {
 
 #[test]
 fn a_tree_is_walked_and_checked_with_few_requests_many_at_once() {
+    if !extant_rt::HAS_THREADS {
+        println!("skipped: WASI has no threads");
+        return;
+    }
     const DIRECTORIES: u64 = 40;
     const FILES: u64 = 50;
     let memory = Arc::new(MemoryDevice::new(64 * MIB));

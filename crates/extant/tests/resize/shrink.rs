@@ -294,6 +294,10 @@ fn quota_files_move_and_count_on() {
 
 #[test]
 fn a_block_of_multiple_mount_protection_behind_the_new_end_is_refused_and_nothing_changes() {
+    if !extant_rt::HAS_THREADS {
+        println!("skipped: WASI has no threads");
+        return;
+    }
     // It lies behind the tables of all groups, most of which go.
     let arguments = ["-b1024", "-N32768", "-Jsize=1", "-Ommp,^resize_inode"];
     let Some(image) = Image::made(60 * MIB, &arguments) else { return };
