@@ -19,7 +19,7 @@ TEST_TOOLS := $(BUILD_TOOLS) c++:g++ pkg-config:pkgconf mke2fs:e2fsprogs setfatt
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-package install-capi test-capi test-python test-virtual test-lab test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-online-growth test-contexts fuzz mutations fuzz-structures test-exchange test-disk-images test-nbd test-ceph test-layers test-labels test-images test-boot soak test-guide-lab lint demo install install-names static test-static check-portable deb dist test-newcomer test-drop-in bench bench-layout bench-disk-images bench-nbd ladder conflicts instructions bench-machine scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean test-s3 bench-latency
+.PHONY: all build test test-package install-capi test-capi test-python test-virtual test-lab test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-online-growth test-contexts fuzz mutations fuzz-structures test-exchange test-disk-images test-nbd test-ceph test-layers test-labels test-images test-boot soak test-guide-lab lint demo install install-names static test-static check-portable setup-portable test-windows test-wasi test-same-bytes deb dist test-newcomer test-drop-in bench bench-layout bench-disk-images bench-nbd ladder conflicts instructions bench-machine scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean test-s3 bench-latency
 all: build
 
 setup-build:
@@ -87,9 +87,9 @@ test-errors: setup-test
 	EXTANT_CRASH_SCALE=2 $(CARGO) test --locked -p extant --test crash errors:: -- --nocapture
 
 # Crashes of every sequence of one and two operations, of a sample of three, of all pairs of operations on open files
-# without names, of long ones and of threads; more than 200,000 images, 25 minutes.
+# without names, of long ones and of threads; more than 200,000 images.
 test-crashes: setup-test
-	EXTANT_CRASH_SCALE=6 $(CARGO) test --locked -p extant --test crash -- --nocapture
+	EXTANT_CRASH_SCALE=9 $(CARGO) test --locked -p extant --test crash -- --nocapture
 	EXTANT_CRASH_SCALE=3 $(CARGO) test --locked -p extant --test resize --test defrag --test fast_commit -- --nocapture
 
 # Crashes after every request of each change that `tune` makes, with up to 80 choices of what survives, and failures of its requests;
