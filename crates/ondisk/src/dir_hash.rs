@@ -63,7 +63,7 @@ pub struct NameHash {
 }
 
 /// A hash function with its seed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirHasher {
     version: HashVersion,
     seed: [u32; 4],

@@ -2,7 +2,8 @@
 //!
 //! Directories at the top are spread over the disk, so that the trees below them have room and their writers do not meet.
 //! Other directories stay in their parent's neighbourhood (its flex group) as long as that is not worse than most, and
-//! take its groups in turns: creators in one tree work in different groups, while a directory and its files share one.
+//! take its groups in turns: creators in one tree work in different groups, while a directory and its files share one. Threads that make
+//! files in one directory at once begin in groups of their own there.
 //! Files go to their directory's group, then elsewhere in the neighbourhood, then where the neighbourhood has room: by the
 //! slots in which streams of blocks remember their goals, so that a search begins where the last one ended.
 //!
@@ -14,7 +15,7 @@
 use std::ops::Range;
 
 use extant_ondisk::{GroupNumber, InodeNumber};
-use extant_rt::{AtomicU32, AtomicU64, Ordering};
+use extant_rt::{AtomicU32, AtomicU64, Ordering, thread_slot};
 
 use super::{InodeAllocator, InodeKind, NewInode};
 use crate::bands::Bands;
@@ -38,11 +39,13 @@ pub struct Parent<'a> {
     pub group: GroupNumber,
     /// Where its last subdirectory went, if that is known.
     pub last: Option<&'a LastGroup>,
+    /// Threads make inodes in it at once.
+    pub is_shared: bool,
 }
 
 impl From<GroupNumber> for Parent<'_> {
     fn from(group: GroupNumber) -> Self {
-        Self { number: InodeNumber(0), group, last: None }
+        Self { number: InodeNumber(0), group, last: None, is_shared: false }
     }
 }
 
@@ -98,7 +101,10 @@ impl InodeAllocator {
     ) -> Option<NewInode> {
         let group = if parent.group.0 < self.geometry.group_count { parent.group } else { GroupNumber(0) };
         match kind {
-            InodeKind::Other => self.find_group_other(parent.number, group, allocate),
+            InodeKind::Other => {
+                let first = if parent.is_shared { self.group_of_thread(group) } else { group };
+                self.find_group_other(parent.number, group, first, allocate)
+            }
             InodeKind::TopDirectory | InodeKind::Directory => {
                 let hint = parent.last.map_or(u32::MAX, |last| last.0.load(Ordering::Relaxed));
                 let hint = Some(GroupNumber(hint)).filter(|hint| hint.0 < self.geometry.group_count);
@@ -122,11 +128,12 @@ impl InodeAllocator {
         &self,
         directory: InodeNumber,
         own: GroupNumber,
+        first: GroupNumber,
         allocate: impl Fn(GroupNumber) -> Option<NewInode>,
     ) -> Option<NewInode> {
         let near = self.neighbourhood(own);
         let mut in_turn =
-            self.with_inodes.range(own.0..near.end).chain(self.with_inodes.range(near.start..own.0));
+            self.with_inodes.range(first.0..near.end).chain(self.with_inodes.range(near.start..first.0));
         if let Some(made) = in_turn.find_map(&allocate) {
             return Some(made);
         }
@@ -138,6 +145,12 @@ impl InodeAllocator {
             self.goals.set_inodes(own, directory, group);
         }
         Some(made)
+    }
+
+    /// A group of a group's neighbourhood, another for each thread as far as there are so many.
+    fn group_of_thread(&self, group: GroupNumber) -> GroupNumber {
+        let near = self.neighbourhood(group);
+        GroupNumber(near.start + (group.0 - near.start + thread_slot() as u32) % near.len().max(1) as u32)
     }
 
     fn find_group_orlov(

@@ -15,13 +15,15 @@ fn group_of(inode: InodeNumber) -> u32 {
 
 /// Makes an inode in a directory of group `parent`.
 fn make(alloc: &Allocator, parent: u32, last: &LastGroup, kind: InodeKind) -> InodeNumber {
-    let parent = Parent { number: InodeNumber(0), group: GroupNumber(parent), last: Some(last) };
+    let parent =
+        Parent { number: InodeNumber(0), group: GroupNumber(parent), last: Some(last), is_shared: false };
     alloc.allocate_inode(TID, parent, kind).expect("an inode").number
 }
 
 /// Makes a file in a directory.
 fn make_in(alloc: &Allocator, directory: InodeNumber) -> InodeNumber {
-    let parent = Parent { number: directory, group: GroupNumber(group_of(directory)), last: None };
+    let parent =
+        Parent { number: directory, group: GroupNumber(group_of(directory)), last: None, is_shared: false };
     alloc.allocate_inode(TID, parent, InodeKind::Other).expect("an inode").number
 }
 

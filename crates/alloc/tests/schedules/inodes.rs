@@ -94,7 +94,7 @@ impl Stage {
         let kind = kinds[random.below(4) as usize];
         let last = self.last.get(random.below(3) as usize);
         let group = GroupNumber(random.below(u64::from(GROUPS)) as u32);
-        let parent = Parent { number: InodeNumber(random.below(3) as u32), group, last };
+        let parent = Parent { number: InodeNumber(random.below(3) as u32), group, last, is_shared: false };
         let tid = self.running.read();
         self.begin(task);
         let made = self.alloc.allocate_inode(*tid, parent, kind);

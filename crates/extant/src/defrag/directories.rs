@@ -17,7 +17,7 @@ use extant_ondisk::dir_hash::DirHasher;
 use extant_ondisk::dirent::NewEntry;
 use extant_ondisk::htree::{Dots, PackedDirectory, RootInfo};
 use extant_ondisk::{FsBlock, InodeFlags, InodeNumber, RawInode, Structure, dirent};
-use extant_rt::Arc;
+use extant_rt::{Arc, Ordering};
 
 use super::blocks::NewContent;
 use super::layout::runs_of;
@@ -187,6 +187,9 @@ impl Defrag<'_, '_> {
             freed.iter().for_each(|block| self.space.free(*block, 1));
             return Ok(runs);
         }
+        dir.note_names_changed();
+        // Another index, if there is one.
+        dir.index_version.fetch_add(2, Ordering::AcqRel);
         let block_size = u64::from(volume.geometry.block_size);
         let space = &mut self.space;
         let map = NewMap::build(volume, dir.owner(), old.kind, &pieces, &mut || space.take_one())?;

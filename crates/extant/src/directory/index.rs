@@ -29,7 +29,9 @@ pub(super) struct Level {
 /// The blocks from the root to the one above the leaves.
 pub(super) struct IndexPath {
     pub(super) levels: Vec<Level>,
-    leaf: LogicalBlock,
+    pub(super) leaf: LogicalBlock,
+    /// Where the hashes of the first leaf end, unless it is the last one. Bit 0 is set if the leaf behind holds names of that hash, too.
+    pub(super) end: Option<u32>,
     /// Leaves that may still be visited: an index that names more than the directory has blocks is damaged.
     steps_left: u32,
 }
@@ -56,7 +58,7 @@ impl Directories {
     /// The way to the first leaf that may hold names of `hash`.
     pub(super) fn index_path(&self, dir: &Arc<Inode>, root: &Root, hash: u32) -> Result<IndexPath> {
         let steps_left = self.directory_len(dir)?;
-        let mut path = IndexPath { levels: Vec::new(), leaf: LogicalBlock(0), steps_left };
+        let mut path = IndexPath { levels: Vec::new(), leaf: LogicalBlock(0), end: None, steps_left };
         self.descend_index(dir, &mut path, root.buffer.clone(), root.info.indirect_levels, Some(hash))?;
         Ok(path)
     }
@@ -73,10 +75,11 @@ impl Directories {
         let mut buffer = buffer;
         for below in (0..=below).rev() {
             let kind = if path.levels.is_empty() { DxKind::Root } else { DxKind::Node };
-            let (index, child) = self.read_index(dir, &buffer, kind, |node| {
+            let (index, child, end) = self.read_index(dir, &buffer, kind, |node| {
                 let index = hash.map_or(0, |hash| node.search(hash));
-                (index, node.child(index))
+                (index, node.child(index), node.child(index + 1).map(|_| node.hash(index + 1)))
             })?;
+            path.end = end.or(path.end);
             let child = child.ok_or(index_place(dir, &buffer).corrupt("entry is missing"))?;
             path.levels.push(Level { buffer, kind, index });
             path.leaf = child;

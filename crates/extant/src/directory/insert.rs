@@ -6,16 +6,18 @@
 use extant_ondisk::dirent::NewEntry;
 use extant_ondisk::htree::{DxKind, DxNodeMut, LeafSplit, make_root_from_linear, max_indirect_levels};
 use extant_ondisk::{FileType, InodeFlags, InodeNumber, LogicalBlock, RawInode, dirent};
-use extant_rt::Arc;
+use extant_rt::{Arc, BiasedWriteGuard};
 
 use super::index::{IndexPath, Level, index_place};
+use super::leaf_lock::IndexChange;
 use super::lookup::Looked;
 use super::negative_lookup::Room;
-use super::{Found, place_in};
+use super::{Found, HeldLeaf, place_in};
 use crate::directory::Directories;
 use crate::error::{Error, Result};
 use crate::incore::buffer::{Buffer, BufferKind};
 use crate::incore::inode::Inode;
+use crate::incore::leaf_map::Leaf;
 use crate::incore::usage::Usage;
 use crate::metadata::quota::ids_of;
 use crate::metadata::quota::reserve::QuotaReservation;
@@ -24,10 +26,19 @@ use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate};
 /// Where a name will go.
 pub(crate) struct InsertPlan<'v> {
     location: InsertPlace,
+    held: Held<'v>,
     /// What is taken of the limits of the directory's ids, for the update to hold.
     pub(crate) quota: QuotaReservation<'v>,
     /// The credits of [`MetadataUpdate::insert_entry`], the directory's inode included.
     pub(crate) need: Credits,
+}
+
+/// What is held of the directory.
+enum Held<'v> {
+    /// `INODE` alone.
+    Alone,
+    /// The leaf ([`HeldLeaf`]), alone; to divide it, `MAPPING` alone.
+    Leaf { _index: Option<BiasedWriteGuard<'v, ()>> },
 }
 
 enum InsertPlace {
@@ -71,15 +82,61 @@ impl Directories {
         let moved;
         let raw = if raw.has_inline_data() {
             self.move_to_blocks(dir)?;
+            dir.note_names_changed();
             moved = dir.raw();
             &moved
         } else {
             raw
         };
-        let location = match self.negative_lookups.room(dir, raw.version(), name) {
+        let location = match self.negative_lookups.room(dir, name) {
             Some(room) => InsertPlace::Block(room),
             None => self.place_of_new(dir, name)?,
         };
+        self.plan_at(dir, raw, location, Held::Alone)
+    }
+
+    /// As [`Directories::plan_insert`] in the leaf that the name belongs to. `None` if that takes `INODE` held alone: the leaf is full, and
+    /// so is the index block above.
+    ///
+    /// # Errors
+    /// As [`Directories::plan_insert`].
+    ///
+    /// # Locks
+    /// Takes `MAPPING`, alone, if the leaf is to be divided.
+    pub(crate) fn plan_insert_into_leaf<'v>(
+        &'v self,
+        dir: &'v Arc<Inode>,
+        raw: &RawInode,
+        name: &[u8],
+        leaf: &HeldLeaf<'_>,
+    ) -> Result<Option<InsertPlan<'v>>> {
+        let (location, index) = match &leaf.looked {
+            Looked::Found(_) => return Err(Error::Exists),
+            Looked::Missing(Some(room)) => (InsertPlace::Block(room.clone()), None),
+            Looked::Missing(None) => {
+                let index = dir.content_locks().lock_index();
+                match self.plan_split(dir, name) {
+                    Ok(InsertPlace::Split(path, leaf)) if self.full_levels(dir, &path)? == 0 => {
+                        (InsertPlace::Split(path, leaf), Some(index))
+                    }
+                    // Damage, too, is told under the other lock.
+                    Ok(_) | Err(Error::Corrupt { .. }) => return Ok(None),
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        // Of the time before another leaf was divided.
+        let now = index.as_ref().map(|_| dir.raw());
+        self.plan_at(dir, now.as_deref().unwrap_or(raw), location, Held::Leaf { _index: index }).map(Some)
+    }
+
+    fn plan_at<'v>(
+        &'v self,
+        dir: &Arc<Inode>,
+        raw: &RawInode,
+        location: InsertPlace,
+        held: Held<'v>,
+    ) -> Result<InsertPlan<'v>> {
         let (changed, new) = match &location {
             InsertPlace::Block(_) => (1, 0),
             InsertPlace::Append => (0, 1),
@@ -100,7 +157,7 @@ impl Directories {
             0 => QuotaReservation::default(),
             _ => self.reserve_quota(ids_of(raw).map(Some), Usage { space, inodes: 0 })?,
         };
-        Ok(InsertPlan { location, quota, need })
+        Ok(InsertPlan { location, held, quota, need })
     }
 
     fn place_of_new(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<InsertPlace> {
@@ -227,21 +284,12 @@ impl MetadataUpdate<'_> {
             InsertPlace::Convert(block) => self.convert(dirs, dir, &block, entry)?,
             InsertPlace::Split(path, leaf) => self.split(dirs, dir, path, &leaf, entry)?,
         }
+        if matches!(plan.held, Held::Alone) {
+            dir.note_names_changed();
+        }
         self.note_name_changed();
         self.touch_directory(dir);
         Ok(())
-    }
-
-    /// Sets the times of a directory whose names changed.
-    pub(crate) fn touch_directory(&mut self, dir: &Arc<Inode>) {
-        let (now, has_index) = (self.now(), self.sbi.dir_format.has_index);
-        self.modify_inode(dir, InodeDirty::Attributes, |raw| {
-            raw.set_mtime(now);
-            raw.set_ctime(now);
-            if !has_index {
-                raw.set_flags(raw.flags() - InodeFlags::INDEX);
-            }
-        });
     }
 
     fn insert_into(&mut self, dir: &Arc<Inode>, room: &Room, entry: NewEntry<'_>) -> Result<()> {
@@ -312,7 +360,10 @@ impl MetadataUpdate<'_> {
         self.modify_buffer(leaf, |bytes| bytes.copy_from_slice(&low));
         self.modify_buffer(&upper, |bytes| bytes.copy_from_slice(&high));
         let above = path.levels.last().ok_or(place_in(dir, leaf).corrupt("leaf without an index"))?;
-        self.insert_index(dir, above, hash, upper_logical)
+        let change = IndexChange::begin(dir);
+        self.insert_index(dir, above, hash, upper_logical)?;
+        change.end_with(hash, Leaf { logical: upper_logical, block: upper.block });
+        Ok(())
     }
 
     /// Splits the `full` lowest levels of the path, from the top, so that the lowest has room for one more entry.
@@ -400,6 +451,9 @@ impl MetadataUpdate<'_> {
     pub(crate) fn remove_entry(&mut self, dir: &Arc<Inode>, found: &Found) -> Result<()> {
         self.modify_buffer(&found.buffer, |bytes| dirent::remove(bytes, found.usable, found.offset))
             .map_err(|e| place_in(dir, &found.buffer).format(e))?;
+        if !found.is_in_leaf {
+            dir.note_names_changed();
+        }
         self.note_name_changed();
         self.touch_directory(dir);
         Ok(())
@@ -417,6 +471,7 @@ impl MetadataUpdate<'_> {
         file_type: FileType,
     ) -> Result<()> {
         let byte = self.sbi.dir_format.file_type_byte(file_type);
+        dir.note_names_changed();
         self.note_name_changed();
         self.modify_buffer(&found.buffer, |bytes| {
             dirent::set_inode(bytes, found.usable, found.offset, number, byte)

@@ -21,6 +21,8 @@ pub(crate) struct Found {
     /// How many bytes of the block entries cover.
     pub(super) usable: usize,
     pub(crate) inode: InodeNumber,
+    /// Found under the lock of its leaf, not under `INODE` held alone.
+    pub(super) is_in_leaf: bool,
 }
 
 impl Found {
@@ -51,6 +53,7 @@ impl Directories {
             return Ok(found);
         }
         self.move_to_blocks(dir)?;
+        dir.note_names_changed();
         self.find_entry(dir, name)?.ok_or(Error::NotFound)
     }
 
@@ -76,7 +79,7 @@ impl Directories {
             Ok(Looked::Found(found)) => Ok(Some(found)),
             Ok(Looked::Missing(room)) => {
                 if let Some(room) = room {
-                    self.negative_lookups.keep(dir, name, room);
+                    self.negative_lookups.keep(dir, name, room, None);
                 }
                 Ok(None)
             }
@@ -90,7 +93,13 @@ impl Directories {
         if self.is_indexed(&dir.raw()) { self.look_indexed(dir, name) } else { self.look_linear(dir, name) }
     }
 
-    fn look_in(&self, dir: &Arc<Inode>, buffer: Arc<Buffer>, usable: usize, name: &[u8]) -> Result<Looked> {
+    pub(super) fn look_in(
+        &self,
+        dir: &Arc<Inode>,
+        buffer: Arc<Buffer>,
+        usable: usize,
+        name: &[u8],
+    ) -> Result<Looked> {
         enum At {
             Found(usize, InodeNumber),
             Room(usize),
@@ -106,7 +115,9 @@ impl Directories {
             })
             .map_err(|e| place_in(dir, &buffer).format(e))?;
         Ok(match at {
-            At::Found(offset, inode) => Looked::Found(Found { buffer, offset, usable, inode }),
+            At::Found(offset, inode) => {
+                Looked::Found(Found { buffer, offset, usable, inode, is_in_leaf: false })
+            }
             At::Room(offset) => Looked::Missing(Some(Room { buffer, offset })),
             At::Full => Looked::Missing(None),
         })

@@ -11,7 +11,8 @@
 //! Invariants: a change is planned before its update opens, under the directory's lock, so that only damage in the
 //! bitmaps can stop it later; a block given to a directory is a valid empty one at once.
 //!
-//! Locks: the caller holds `INODE` of the directory, shared to look and alone to change. Inside: `BUFFER`.
+//! Locks: the caller holds `INODE` of the directory, shared to look and alone to change; or shared, with the lock of the leaf that alone
+//! may hold the name ([`leaf_lock`]). Inside: `BUFFER`.
 //!
 //! Source: `fs/ext4/namei.c`, `fs/ext4/dir.c`. Tests: `tests/names.rs`, `tests/large_dirs.rs`, `tests/read_dir.rs`.
 
@@ -20,25 +21,30 @@ mod grow;
 mod index;
 mod insert;
 mod iterate;
+mod leaf_lock;
 mod lookup;
 mod negative_lookup;
+mod recent_attributes;
 mod recent_blocks;
 mod scan;
 
 pub(crate) use insert::{InsertPlan, Insertion};
 pub use iterate::DirItem;
+pub(crate) use leaf_lock::{HeldLeaf, LeafHold};
 pub(crate) use lookup::Found;
 pub(crate) use negative_lookup::NegativeLookupHint;
 pub(crate) use recent_blocks::RecentDirectoryBlocks;
 
 use std::ops::Deref;
 
+use self::recent_attributes::RecentDirectoryAttributes;
 use extant_ondisk::{FileType, FsBlock, InodeFlags, LogicalBlock, RawInode, Structure};
 use extant_rt::Arc;
 
 use crate::error::{Error, Location, Result};
 use crate::incore::buffer::{Buffer, BufferKind};
 use crate::incore::inode::Inode;
+use crate::incore::leaf_map::LeafMapsLeft;
 use crate::inode::Inodes;
 
 /// Flags of directories whose names are not stored as they are looked up.
@@ -49,6 +55,8 @@ pub(crate) struct Directories {
     lower: Inodes,
     negative_lookups: NegativeLookupHint,
     recent_blocks: RecentDirectoryBlocks,
+    recent_attributes: RecentDirectoryAttributes,
+    leaf_maps_left: LeafMapsLeft,
 }
 
 impl Deref for Directories {
@@ -65,7 +73,14 @@ impl Directories {
             lower,
             negative_lookups: NegativeLookupHint::new(),
             recent_blocks: RecentDirectoryBlocks::new(),
+            recent_attributes: RecentDirectoryAttributes::new(),
+            leaf_maps_left: LeafMapsLeft::new(),
         }
+    }
+
+    /// The attributes of a directory, for threads that use one at once. Other fields may be older.
+    pub(crate) fn attributes_of_directory(&self, dir: &Inode) -> Arc<RawInode> {
+        self.recent_attributes.get(dir)
     }
 
     /// Checks that the inode is a directory of a supported kind.

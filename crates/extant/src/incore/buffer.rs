@@ -81,11 +81,13 @@ pub(crate) struct State {
     pub(crate) dirty: bool,
     /// Freed: what the running transaction did to it is void.
     pub(crate) forgotten: bool,
+    /// Counts the changes since it came into memory.
+    pub(crate) version: u32,
 }
 
 impl Buffer {
     pub(crate) fn new(block: FsBlock, kind: BufferKind, bytes: Arc<[u8]>) -> Arc<Self> {
-        let state = State { bytes, kind, dirty: false, forgotten: false };
+        let state = State { bytes, kind, dirty: false, forgotten: false, version: 0 };
         Arc::new(Self {
             block,
             recently_used: AtomicBool::new(true),
@@ -111,6 +113,12 @@ impl Buffer {
     pub(crate) fn is_valid(&self, kind: BufferKind) -> bool {
         let state = self.state.lock();
         state.kind == kind && !state.forgotten
+    }
+
+    /// Whether it was neither changed since it had this version, nor freed.
+    pub(crate) fn is_as_of(&self, version: u32) -> bool {
+        let state = self.state.lock();
+        state.version == version && !state.forgotten
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {

@@ -21,6 +21,7 @@ use crate::incore::buffer::Owner;
 use crate::incore::cache::Cached;
 use crate::incore::content::{ContentLocks, ReadGuard, WriteGuard, WritebackGuard};
 use crate::incore::errseq::WritebackError;
+use crate::incore::leaf_map::LeafMap;
 use crate::incore::pages::{DelallocState, InodePages};
 
 /// An inode in memory.
@@ -48,6 +49,14 @@ pub(crate) struct Inode {
     pub(crate) is_replaced: AtomicBool,
     /// Distinguishes a directory whose names are cached from all others that were ever in memory; 0 if none are.
     pub(crate) identity: AtomicU64,
+    /// Counts changes of a directory's names by threads that hold it alone.
+    pub(crate) names_version: AtomicU64,
+    /// Odd while it changes which leaf of a directory holds which hashes.
+    pub(crate) index_version: AtomicU64,
+    /// Waits of threads that change a directory's names for each other.
+    pub(crate) waits: AtomicU32,
+    /// The leaves of a directory whose names threads change at once.
+    leaf_map: OnceBox<LeafMap>,
     /// For a directory: some of its cached names had no room near the others.
     pub(crate) has_far_names: AtomicBool,
     state: Mutex<InodeState>,
@@ -55,6 +64,10 @@ pub(crate) struct Inode {
     size: AtomicU64,
     /// The inode's flags, likewise.
     flags: AtomicU32,
+    /// The inode's type and permissions, likewise.
+    mode: AtomicU32,
+    /// See [`Inode::attributes_version`].
+    attributes_version: AtomicU64,
     /// See [`Inode::needs_time`].
     time_noted: AtomicU64,
     pub(crate) users: AtomicU32,
@@ -128,7 +141,8 @@ impl InodeState {
 
 impl Inode {
     pub(crate) fn new(number: InodeNumber, home: (FsBlock, usize), raw: RawInode) -> Self {
-        let (generation, size, flags) = (raw.generation(), raw.size(), raw.flags().bits());
+        let (generation, size) = (raw.generation(), raw.size());
+        let (flags, mode) = (raw.flags().bits(), raw.mode());
         let state = InodeState {
             raw: Arc::new(raw),
             delalloc: DelallocState::default(),
@@ -151,10 +165,16 @@ impl Inode {
             writeback_error: WritebackError::default(),
             is_replaced: AtomicBool::new(false),
             identity: AtomicU64::new(0),
+            names_version: AtomicU64::new(0),
+            index_version: AtomicU64::new(0),
+            waits: AtomicU32::new(0),
+            leaf_map: OnceBox::new(),
             has_far_names: AtomicBool::new(false),
             state: Mutex::new(LockClass::INODE_STATE, state),
             size: AtomicU64::new(size),
             flags: AtomicU32::new(flags),
+            mode: AtomicU32::new(mode.into()),
+            attributes_version: AtomicU64::new(0),
             time_noted: AtomicU64::new(0),
             users: AtomicU32::new(0),
             recently_used: AtomicBool::new(true),
@@ -234,10 +254,22 @@ impl Inode {
         self.state.lock()
     }
 
-    /// To be called with the state's lock held, after its size or flags changed.
+    /// Counts the changes of its attributes: of all fields but size, times of access and what maps its blocks.
+    pub(crate) fn attributes_version(&self) -> u64 {
+        self.attributes_version.load(Ordering::Acquire)
+    }
+
+    /// To be called with the state's lock held, after attributes changed.
+    pub(crate) fn note_attributes_changed(&self) {
+        // Nobody else writes it.
+        self.attributes_version.store(self.attributes_version() + 1, Ordering::Release);
+    }
+
+    /// To be called with the state's lock held, after its size, flags or mode changed.
     pub(crate) fn publish(&self, state: &InodeState) {
         self.size.store(state.size(), Ordering::Release);
         self.flags.store(state.raw.flags().bits(), Ordering::Release);
+        self.mode.store(state.raw.mode().into(), Ordering::Release);
     }
 
     /// Whether a write at this time is to be noted in the fields, which may also refuse it or be changed by it. Not if another was noted in
@@ -257,6 +289,31 @@ impl Inode {
         if without_set_id(mode) == mode {
             self.time_noted.store(tick(now), Ordering::Release);
         }
+    }
+
+    /// Whether a change of names at this time and in this transaction is to be noted in a directory's fields. Not if another one was, likewise.
+    pub(crate) fn needs_touch(&self, now: Timestamp, tid: TransactionId) -> bool {
+        self.time_noted.load(Ordering::Acquire) != touch(now, tid)
+    }
+
+    /// Notes that a directory's fields have the time of a change of names. To be called with the state's lock held.
+    pub(crate) fn note_touch(&self, now: Timestamp, tid: TransactionId) {
+        self.time_noted.store(touch(now, tid), Ordering::Release);
+    }
+
+    /// Notes that names changed. `INODE` is held alone.
+    pub(crate) fn note_names_changed(&self) {
+        self.names_version.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The leaves of a directory whose names threads change at once.
+    pub(crate) fn leaf_map(&self) -> Option<&LeafMap> {
+        self.leaf_map.get()
+    }
+
+    /// Makes it a directory whose names threads change at once. `INODE` is held alone.
+    pub(crate) fn set_leaf_map(&self, map: LeafMap) {
+        self.leaf_map.get_or_init(|| map);
     }
 
     /// Drops the time of a write that was noted.
@@ -288,7 +345,7 @@ impl Inode {
     }
 
     pub(crate) fn file_type(&self) -> FileType {
-        self.state.lock().raw.file_type()
+        FileType::from_mode(self.mode.load(Ordering::Acquire) as u16)
     }
 
     pub(crate) fn is_directory(&self) -> bool {
@@ -341,6 +398,11 @@ fn tick(time: Timestamp) -> u64 {
     let nanoseconds = u64::from(time.nanoseconds);
     let within = nanoseconds * TICKS_PER_SECOND / 1_000_000_000;
     (time.seconds as u64).wrapping_mul(TICKS_PER_SECOND).wrapping_add(within + 1)
+}
+
+/// A time's tick and a transaction; not 0.
+fn touch(now: Timestamp, tid: TransactionId) -> u64 {
+    tick(now) << 24 ^ u64::from(tid.0) | 1 << 63
 }
 
 impl Cached for Inode {

@@ -11,6 +11,7 @@ pub(crate) mod folio_map;
 pub(crate) mod folios;
 pub(crate) mod inode;
 pub(crate) mod inode_cache;
+pub(crate) mod leaf_map;
 pub(crate) mod pages;
 pub(crate) mod unreported_errors;
 pub(crate) mod usage;

@@ -191,11 +191,12 @@ impl Inodes {
     pub(crate) fn attributes(&self, inode: &Inode) -> Metadata {
         let state = inode.state();
         let (mut size, delalloc) = (state.size(), state.delalloc);
+        // The next change gets another time.
+        inode.forget_time_noted();
         let mut written;
         let raw = match delalloc.time {
             // As exactly as the inode can say it.
             Some(time) => {
-                inode.forget_time_noted();
                 written = RawInode::clone(&state.raw);
                 written.set_mtime(time);
                 written.set_ctime(time);

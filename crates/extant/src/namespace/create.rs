@@ -2,11 +2,11 @@
 //!
 //! Source: `ext4_create`, `ext4_mkdir`, `ext4_mknod`, `ext4_symlink`, `ext4_tmpfile` of `fs/ext4/namei.c`.
 
-use extant_ondisk::FileType;
+use extant_ondisk::{FileType, RawInode};
 use extant_rt::Arc;
 
 use super::{add_subdirectory, check_new_name};
-use crate::directory::Insertion;
+use crate::directory::{InsertPlan, Insertion, LeafHold};
 use crate::error::{Error, Result};
 use crate::incore::inode::Inode;
 use crate::incore::inode_cache::InodeRef;
@@ -86,15 +86,36 @@ impl Namespace {
     /// immutable), `NoSpace`, `NoInodes`, `QuotaExceeded`, `TooManyLinks`, `InvalidArgument`, `ReadOnly`, `Corrupt`, `Io`.
     ///
     /// # Locks
-    /// Takes `INODE` of the directory.
+    /// Takes `INODE` of the directory, shared and with it `LEAF`, or alone.
     pub(crate) fn create(&self, dir: &Arc<Inode>, name: &[u8], new: &New<'_>) -> Result<InodeRef> {
         check_new_name(name)?;
         self.writable()?;
-        let _content = dir.content.write();
+        if new.kind != NewKind::Directory
+            && let Some(leaf) = self.hold_leaf(dir, name, LeafHold::Alone)?
+        {
+            let parent = self.attributes_of_directory(dir);
+            self.check_may_add(&parent)?;
+            if let Some(plan) = self.plan_insert_into_leaf(dir, &parent, name, &leaf)? {
+                return self.create_as_planned(dir, parent, name, new, plan);
+            }
+        }
+        let _content = self.hold_names(dir);
         let parent = dir.raw();
         self.check_directory(&parent)?;
         self.check_may_add(&parent)?;
-        let mut plan = self.plan_insert(dir, &parent, name)?;
+        let plan = self.plan_insert(dir, &parent, name)?;
+        self.create_as_planned(dir, parent, name, new, plan)
+    }
+
+    /// Makes an inode and its name in a directory that has the fields of `parent`.
+    fn create_as_planned(
+        &self,
+        dir: &Arc<Inode>,
+        parent: Arc<RawInode>,
+        name: &[u8],
+        new: &New<'_>,
+        mut plan: InsertPlan<'_>,
+    ) -> Result<InodeRef> {
         let is_directory = new.kind == NewKind::Directory;
         if is_directory {
             self.check_subdirectories(&parent)?;

@@ -9,7 +9,8 @@
 //! they were not used since ([`slots`]). A slot holds its inode: a hit touches neither the directory nor the table of inodes,
 //! and writes to cache lines of that name alone.
 //!
-//! Invariants: an entry is true. Names enter under the directory's lock; a thread that holds that alone takes a name out
+//! Invariants: an entry is true. Names enter under the directory's lock; a thread that holds that alone, or alone the leaf that the name
+//! belongs to ([`hold_leaf`](crate::directory::Directories::hold_leaf): what is said here of the lock holds for that one), takes a name out
 //! before its change can be seen, or puts in what became of it in one step. So a look-up without the directory's lock gives
 //! what was there at that moment, or nothing. A slot that is in the index got there under its own lock, after it was filled:
 //! taking a name out leaves nothing of it that can be found. That a directory has names far away is noted under its lock,
@@ -164,7 +165,9 @@ impl Dcache {
             return Region::Near;
         }
         // The directory's lock orders this before what other threads do that hold it alone.
-        dir.has_far_names.store(true, Ordering::Relaxed);
+        if !dir.has_far_names.load(Ordering::Relaxed) {
+            dir.has_far_names.store(true, Ordering::Relaxed);
+        }
         self.index.enter_far(key, number);
         Region::Far
     }

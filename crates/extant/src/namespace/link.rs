@@ -6,7 +6,7 @@ use extant_ondisk::{InodeFlags, RawInode};
 use extant_rt::Arc;
 
 use super::{LINKS_MAX, check_new_name, check_old_name, check_project, is_directory, remove_subdirectory};
-use crate::directory::{Found, Insertion};
+use crate::directory::{Found, Insertion, LeafHold};
 use crate::error::{Error, Result};
 use crate::incore::inode::{Inode, lock_all};
 use crate::incore::inode_cache::InodeRef;
@@ -60,14 +60,21 @@ impl Namespace {
     /// `NotFound`; `IsADirectory`; `NotPermitted` (immutable or append-only); `ReadOnly`, `Corrupt`, `Io`.
     ///
     /// # Locks
-    /// Takes `INODE` of the directory.
+    /// Takes `INODE` of the directory, shared and with it `LEAF`, or alone.
     pub(crate) fn unlink(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<()> {
         check_old_name(name)?;
         self.writable()?;
-        let _content = dir.content.write();
-        let parent = dir.raw();
-        self.check_directory(&parent)?;
-        let found = self.find_entry(dir, name)?.ok_or(Error::NotFound)?;
+        if let Some(leaf) = self.hold_leaf(dir, name, LeafHold::Alone)? {
+            return self.unlink_found(dir, name, leaf.found().cloned());
+        }
+        let _content = self.hold_names(dir);
+        self.check_directory(&dir.raw())?;
+        self.unlink_found(dir, name, self.find_entry(dir, name)?)
+    }
+
+    fn unlink_found(&self, dir: &Arc<Inode>, name: &[u8], found: Option<Found>) -> Result<()> {
+        let found = found.ok_or(Error::NotFound)?;
+        let parent = self.attributes_of_directory(dir);
         let child = self.named_inode(dir, found.inode)?;
         let raw = child.raw();
         if is_directory(&raw) {

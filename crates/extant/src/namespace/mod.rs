@@ -13,7 +13,8 @@
 //! once they were more than 65,000; 0 means that it is deleted with its last use.
 //!
 //! Locks: `RENAME` when a name moves to another directory; `INODE` of the directories alone, and of directories that
-//! are removed, moved or replaced, in order of number. The names by which the inodes were chosen are looked up again
+//! are removed, moved or replaced, in order of number; where threads meet in a directory, `LEAF` for one name
+//! ([`hold_leaf`](crate::directory::Directories::hold_leaf)). The names by which the inodes were chosen are looked up again
 //! under the locks.
 //!
 //! Source: `fs/ext4/namei.c`, `fs/ext4/ialloc.c`. Tests: `tests/names.rs`, `tests/threads.rs`.
@@ -34,9 +35,10 @@ use std::ops::Deref;
 
 use extant_ondisk::dirent::NAME_MAX;
 use extant_ondisk::{FileType, InodeFlags, InodeNumber, RawInode, Structure};
-use extant_rt::{Arc, LockClass, Mutex};
+use extant_rt::{Arc, BiasedReadGuard, BiasedWriteGuard, LockClass, Mutex};
 
 pub(crate) use self::dcache::Dcache;
+use crate::directory::{Found, LeafHold};
 use crate::error::{Error, Location, Result};
 use crate::file::Files;
 use crate::incore::inode::Inode;
@@ -103,7 +105,14 @@ impl Namespace {
     }
 
     fn lookup_in_blocks(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<InodeRef> {
-        let _content = dir.content.read();
+        if let Some(leaf) = self.hold_leaf(dir, name, LeafHold::Shared)? {
+            // Its names are gone with its last blocks.
+            if self.attributes_of_directory(dir).links_count() == 0 {
+                return Err(Error::NotFound);
+            }
+            return self.looked_up(dir, name, leaf.found());
+        }
+        let _content = self.hold_to_look(dir, name);
         let links = {
             let raw = dir.raw();
             self.check_directory(&raw)?;
@@ -116,7 +125,23 @@ impl Namespace {
         if links == 0 {
             return Err(Error::NotFound);
         }
-        let Some(found) = self.find_entry(dir, name)? else {
+        self.looked_up(dir, name, self.find_entry(dir, name)?.as_ref())
+    }
+
+    /// Holds a directory so that a name which [`Directories::hold_leaf`](crate::directory::Directories::hold_leaf) did not find a leaf for
+    /// is neither added nor removed.
+    fn hold_to_look<'d>(&self, dir: &'d Inode, name: &[u8]) -> HeldToLook<'d> {
+        let shared = dir.content.read();
+        if matches!(name, b"." | b"..") || !self.is_shared(dir) {
+            return HeldToLook::Shared { _guard: shared };
+        }
+        drop(shared);
+        HeldToLook::Alone { _guard: dir.content.write() }
+    }
+
+    /// The inode of a name that was looked for, and keeps that in memory.
+    fn looked_up(&self, dir: &Arc<Inode>, name: &[u8], found: Option<&Found>) -> Result<InodeRef> {
+        let Some(found) = found else {
             self.note_name(dir, name, None);
             return Err(Error::NotFound);
         };
@@ -125,7 +150,7 @@ impl Namespace {
         Ok(inode)
     }
 
-    /// Keeps in memory what a directory, whose lock is held, holds under a name.
+    /// Keeps in memory what a directory, whose lock is held, or with it that of the name's leaf, holds under a name.
     fn note_name(&self, dir: &Inode, name: &[u8], inode: Option<&Arc<Inode>>) {
         self.dcache.put(&self.inodes, dir, name, inode);
     }
@@ -172,7 +197,7 @@ impl Namespace {
     fn finish_names(&self, update: MetadataUpdate<'_>, dirs: &[&Arc<Inode>]) -> Result<()> {
         let tid = update.tid();
         update.finish();
-        let asks = |dir: &&Arc<Inode>| dir.raw().flags().intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC);
+        let asks = |dir: &&Arc<Inode>| dir.flags().intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC);
         if dirs.iter().any(asks) { Ok(self.writable()?.commit(tid)?) } else { Ok(()) }
     }
 
@@ -182,6 +207,12 @@ impl Namespace {
         let counts_on = self.features.has_dir_nlink && self.is_indexed(dir);
         if links >= LINKS_MAX && !counts_on { Err(Error::TooManyLinks) } else { Ok(()) }
     }
+}
+
+/// `INODE` of a directory.
+enum HeldToLook<'d> {
+    Shared { _guard: BiasedReadGuard<'d, ()> },
+    Alone { _guard: BiasedWriteGuard<'d, ()> },
 }
 
 /// Checks that an inode can get this name.

@@ -128,8 +128,12 @@ impl MetadataUpdate<'_> {
             NewKind::Directory => InodeKind::Directory,
             _ => InodeKind::Other,
         };
-        let parent =
-            Parent { number: dir.number, group: sbi.group_of_inode(dir.number), last: Some(&dir.last_group) };
+        let parent = Parent {
+            number: dir.number,
+            group: sbi.group_of_inode(dir.number),
+            last: Some(&dir.last_group),
+            is_shared: dir.leaf_map().is_some(),
+        };
         let NewInode { number, turn, .. } = self.allocate_inode(parent, kind)?;
         let home = sbi.inode_table_location(number)?;
         let mut raw = plan.raw.clone();

@@ -39,7 +39,9 @@ fn locks_per_create(tuning: Tuning, is_apart: bool) -> f64 {
         for file in 0..FILES {
             let name = format!("file-{thread}-{file}");
             let made = volume.create(dir, name.as_bytes(), &new(NewKind::File)).expect("a file");
-            assert_eq!(volume.group_of_inode(made.number), volume.group_of_inode(dir.number));
+            // Threads that meet in a directory make its files in the groups around it.
+            let group = volume.group_of_inode(made.number);
+            assert!(group == volume.group_of_inode(dir.number) || !is_apart, "{group:?}");
         }
     });
     let taken = locks() - before;

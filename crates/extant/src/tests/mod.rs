@@ -30,6 +30,7 @@ mod prealloc;
 mod read_dir;
 mod restart;
 mod reuse;
+mod shared_dirs;
 mod shared_files;
 mod tables;
 mod threads;

@@ -23,7 +23,7 @@ use crate::mount::Volume;
 /// # Errors
 /// `NoInodes`; `Corrupt`.
 pub(super) fn allocate(update: &mut MetadataUpdate<'_>, volume: &Volume) -> Result<InodeRef> {
-    let parent = Parent { number: InodeNumber::ROOT, group: GroupNumber(0), last: None };
+    let parent = Parent { number: InodeNumber::ROOT, group: GroupNumber(0), last: None, is_shared: false };
     let number = update.allocate_inode(parent, InodeKind::Other)?.number;
     let home = volume.inode_table_location(number)?;
     let raw = RawInode::new(volume.features.inode_size, volume.features.extra_isize);

@@ -1,0 +1,284 @@
+//! Parallel operations in an indexed directory: threads that meet in one look names up, add and remove them side by side.
+//!
+//! A directory begins as one of a thread's own: a change of its names holds `INODE` alone. Once threads have waited for that a few times it
+//! gets a [`LeafMap`], and is shared from then on: a thread that changes one name holds `INODE` shared, beside others, and alone the lock of
+//! the leaf that the name's hash belongs to; one that looks a name up shares that lock. A leaf that is full is divided under its lock and
+//! `MAPPING` of the directory alone, under which a block is added to the directory. All else holds `INODE` alone: names that the
+//! index may have in two leaves, full index blocks, further names of files, subdirectories, renames.
+//!
+//! Invariants: while the lock of a leaf is held, the range of hashes that the index gives it stays the same. A range changes between two
+//! increments of [`Inode::index_version`], before its leaf is let go: a walk over the index beside that is seen to be out of date once the
+//! leaf's lock is held, and made again. A directory becomes shared under `INODE` held alone.
+//!
+//! Locks: `INODE`, shared; `LEAF`; `MAPPING`.
+//!
+//! Source: parallel operations in a directory of Lustre (`pdirops`), which locks leaves in its form of ext4. Tests: `tests/shared_dirs.rs`.
+
+use std::ops::Deref;
+
+use extant_ondisk::{FsBlock, InodeFlags, LogicalBlock, Structure};
+use extant_rt::{
+    Arc, BiasedReadGuard, BiasedWriteGuard, Ordering, RwLockReadGuard, RwLockWriteGuard, yield_now,
+};
+
+use super::index::{IndexPath, Next};
+use super::lookup::Looked;
+use super::{Found, NAME_FORMS};
+use crate::directory::Directories;
+use crate::error::{Error, Location, Result};
+use crate::incore::buffer::{Buffer, BufferKind};
+use crate::incore::inode::Inode;
+use crate::incore::leaf_map::{KeptLeaf, Leaf, LeafMap};
+
+/// After so many waits of threads for each other a directory is shared.
+const WAITS: u32 = 16;
+
+/// The leaf that alone may hold a name; its block, if that is known.
+#[derive(Clone, Copy)]
+struct OnlyLeaf {
+    logical: LogicalBlock,
+    block: Option<FsBlock>,
+}
+
+/// Whether a leaf is held to look or to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeafHold {
+    Shared,
+    Alone,
+}
+
+enum LeafGuard<'a> {
+    Shared(RwLockReadGuard<'a, Option<KeptLeaf>>),
+    Alone(RwLockWriteGuard<'a, Option<KeptLeaf>>),
+}
+
+impl Deref for LeafGuard<'_> {
+    type Target = Option<KeptLeaf>;
+
+    fn deref(&self) -> &Option<KeptLeaf> {
+        match self {
+            Self::Shared(guard) => guard,
+            Self::Alone(guard) => guard,
+        }
+    }
+}
+
+/// The leaf that a name belongs to, held by its lock, and what was found there.
+pub(crate) struct HeldLeaf<'a> {
+    pub(super) looked: Looked,
+    _lock: LeafGuard<'a>,
+    _content: BiasedReadGuard<'a, ()>,
+}
+
+impl HeldLeaf<'_> {
+    /// The entry of the name.
+    pub(crate) fn found(&self) -> Option<&Found> {
+        match &self.looked {
+            Looked::Found(found) => Some(found),
+            Looked::Missing(_) => None,
+        }
+    }
+}
+
+impl Directories {
+    /// Holds the names of a directory alone. Notes if it had to wait for others.
+    ///
+    /// # Locks
+    /// Takes `INODE`, alone.
+    pub(crate) fn hold_names<'d>(&self, dir: &'d Arc<Inode>) -> BiasedWriteGuard<'d, ()> {
+        if let Some(held) = dir.content.try_write() {
+            return held;
+        }
+        let held = dir.content.write();
+        if dir.waits.fetch_add(1, Ordering::Relaxed) >= WAITS {
+            self.share_directory(dir);
+        }
+        held
+    }
+
+    /// Makes a directory, which is held alone, one whose names threads change side by side, if it has an index and few others are such.
+    pub(crate) fn share_directory(&self, dir: &Arc<Inode>) {
+        if self.has_leaves(dir)
+            && dir.leaf_map().is_none()
+            && let Ok(root) = self.index_root(dir)
+            && let Some(map) = self.leaf_maps_left.take(root.hasher)
+        {
+            dir.set_leaf_map(map);
+        }
+    }
+
+    /// Holds the leaf that a name belongs to, and looks for the name. `None` if the directory is not shared, if the name is not in one leaf
+    /// alone, and if there is damage: the caller holds `INODE` instead, which tells it.
+    ///
+    /// # Errors
+    /// `Io`.
+    ///
+    /// # Locks
+    /// Takes `INODE` of the directory, shared, and `LEAF`.
+    pub(crate) fn hold_leaf<'a>(
+        &'a self,
+        dir: &'a Arc<Inode>,
+        name: &[u8],
+        hold: LeafHold,
+    ) -> Result<Option<HeldLeaf<'a>>> {
+        let Some(map) = dir.leaf_map() else { return Ok(None) };
+        let content = dir.content.read();
+        if !self.has_leaves(dir) || matches!(name, b"." | b"..") {
+            return Ok(None);
+        }
+        match self.look_in_leaf(dir, map, name, hold) {
+            Ok(Some((looked, lock))) => Ok(Some(HeldLeaf { looked, _lock: lock, _content: content })),
+            Ok(None) | Err(Error::Corrupt { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether threads change the names of a directory, whose lock is held, side by side.
+    pub(crate) fn is_shared(&self, dir: &Inode) -> bool {
+        dir.leaf_map().is_some() && self.has_leaves(dir)
+    }
+
+    fn has_leaves(&self, dir: &Inode) -> bool {
+        let flags = dir.flags();
+        self.dir_format.has_index
+            && flags.contains(InodeFlags::INDEX)
+            && !flags.intersects(NAME_FORMS | InodeFlags::INLINE_DATA)
+    }
+
+    fn look_in_leaf<'m>(
+        &self,
+        dir: &Arc<Inode>,
+        map: &'m LeafMap,
+        name: &[u8],
+        hold: LeafHold,
+    ) -> Result<Option<(Looked, LeafGuard<'m>)>> {
+        if let Some((_, leaf)) = self.negative_lookups.room_in_leaf(dir, name) {
+            let lock = lock_leaf(map, leaf, hold);
+            match self.negative_lookups.room_in_leaf(dir, name) {
+                Some((room, now)) if now == leaf => return Ok(Some((Looked::Missing(Some(room)), lock))),
+                _ => {}
+            }
+        }
+        loop {
+            let version = dir.index_version.load(Ordering::Acquire);
+            if version % 2 == 1 {
+                yield_now();
+                continue;
+            }
+            let Some(leaf) = self.only_leaf(dir, map, name, version)? else { return Ok(None) };
+            let mut lock = lock_leaf(map, leaf.logical, hold);
+            if dir.index_version.load(Ordering::Acquire) != version {
+                continue;
+            }
+            let buffer = self.leaf_buffer(dir, leaf, &mut lock)?;
+            let mut looked = self.look_in(dir, buffer, self.dir_format.usable, name)?;
+            match &mut looked {
+                Looked::Found(found) => found.is_in_leaf = true,
+                Looked::Missing(Some(room)) => {
+                    self.negative_lookups.keep(dir, name, room.clone(), Some(leaf.logical));
+                }
+                Looked::Missing(None) => {}
+            }
+            return Ok(Some((looked, lock)));
+        }
+    }
+
+    /// The leaf that a name belongs to by the index of a version; `None` if it may be in the next one, too.
+    fn only_leaf(
+        &self,
+        dir: &Arc<Inode>,
+        map: &LeafMap,
+        name: &[u8],
+        version: u64,
+    ) -> Result<Option<OnlyLeaf>> {
+        if !map.shows(version) && !map.is_void() {
+            self.fill_leaf_map(dir, map)?;
+        }
+        let (hash, leaf, end) = if map.shows(version) {
+            let hash = map.hasher.hash(name).hash;
+            let (Leaf { logical, block }, end) = map.find(hash);
+            (hash, OnlyLeaf { logical, block: Some(block) }, end)
+        } else {
+            let root = self.index_root(dir)?;
+            let hash = root.hasher.hash(name).hash;
+            let path = self.index_path(dir, &root, hash)?;
+            (hash, OnlyLeaf { logical: path.leaf, block: None }, path.end)
+        };
+        Ok(if end.is_some_and(|end| end & !1 == hash) { None } else { Some(leaf) })
+    }
+
+    /// Shows the index in the map of its leaves.
+    fn fill_leaf_map(&self, dir: &Arc<Inode>, map: &LeafMap) -> Result<()> {
+        let _index = dir.content_locks().lock_index();
+        let version = dir.index_version.load(Ordering::Relaxed);
+        if map.shows(version) {
+            return Ok(());
+        }
+        let root = self.index_root(dir)?;
+        if root.hasher != map.hasher {
+            map.void();
+            return Ok(());
+        }
+        let mut path = self.index_path(dir, &root, 0)?;
+        let leaf = |path: &IndexPath| -> Result<Leaf> {
+            Ok(Leaf { logical: path.leaf, block: self.directory_block(dir, path.leaf)? })
+        };
+        let mut leaves = vec![(0, leaf(&path)?)];
+        while let Next::Leaf(hash) = path.next(self, dir)? {
+            leaves.push((hash, leaf(&path)?));
+        }
+        map.fill(&leaves, version);
+        Ok(())
+    }
+
+    /// The block of a leaf whose lock is held.
+    fn leaf_buffer(&self, dir: &Arc<Inode>, leaf: OnlyLeaf, lock: &mut LeafGuard<'_>) -> Result<Arc<Buffer>> {
+        let kind = BufferKind::Directory(dir.owner());
+        let is_it = |kept: &&KeptLeaf| kept.logical == leaf.logical && kept.buffer.is_valid(kind);
+        if let Some(kept) = lock.as_ref().filter(is_it) {
+            return Ok(kept.buffer.clone());
+        }
+        let buffer = match leaf.block {
+            Some(block) => {
+                self.buffer(block, kind, Location::of(Structure::DirectoryBlock).inode(dir.number))?
+            }
+            None => self.directory_buffer(dir, leaf.logical, kind)?,
+        };
+        if let LeafGuard::Alone(lock) = lock {
+            **lock = Some(KeptLeaf { logical: leaf.logical, buffer: buffer.clone() });
+        }
+        Ok(buffer)
+    }
+}
+
+fn lock_leaf(map: &LeafMap, leaf: LogicalBlock, hold: LeafHold) -> LeafGuard<'_> {
+    let lock = map.lock_of(leaf);
+    match hold {
+        LeafHold::Shared => LeafGuard::Shared(lock.read()),
+        LeafHold::Alone => LeafGuard::Alone(lock.write()),
+    }
+}
+
+/// A change of which leaf holds which hashes, under `MAPPING` of the directory, or `INODE`, held alone. Dropping it ends it.
+pub(super) struct IndexChange<'a>(&'a Inode);
+
+impl<'a> IndexChange<'a> {
+    pub(super) fn begin(dir: &'a Inode) -> Self {
+        dir.index_version.fetch_add(1, Ordering::AcqRel);
+        Self(dir)
+    }
+
+    /// Ends it with one leaf more, from a hash on.
+    pub(super) fn end_with(self, hash: u32, leaf: Leaf) {
+        let version = self.0.index_version.load(Ordering::Relaxed);
+        if let Some(map) = self.0.leaf_map().filter(|map| map.shows(version - 1)) {
+            map.insert(hash, leaf, version + 1);
+        }
+    }
+}
+
+impl Drop for IndexChange<'_> {
+    fn drop(&mut self) {
+        self.0.index_version.fetch_add(1, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,258 @@
+//! Threads that change the names of one directory: side by side, each name once, and whole after any crash.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use extant_block::{MemoryDevice, Recorder, Tearing};
+use extant_ondisk::InodeNumber;
+use extant_rt::{Arc, AtomicBool, AtomicU32, Ordering};
+use extant_testing::crash_scale;
+
+use super::disk::{Random, assert_clean, format, has_e2fsprogs, has_threads};
+use super::names::{list, new};
+use crate::directory::LeafHold;
+use crate::error::Error;
+use crate::incore::inode_cache::InodeRef;
+use crate::mount::{Options, Volume};
+use crate::namespace::{NewKind, RenameFlags};
+
+const THREADS: u32 = 6;
+
+fn name(thread: u32, index: u32) -> Vec<u8> {
+    format!("{thread:03}-{index:05}-{}", "x".repeat(index as usize % 40)).into_bytes()
+}
+
+fn directory(volume: &Arc<Volume>, files: u32) -> InodeRef {
+    let root = volume.inode(InodeNumber::ROOT).expect("the root");
+    let dir = volume.create(&root, b"dir", &new(NewKind::Directory)).expect("a directory");
+    for index in 0..files {
+        volume.create(&dir, &name(999, index), &new(NewKind::File)).expect("a file");
+    }
+    dir
+}
+
+#[test]
+fn names_of_other_leaves_change_while_a_leaf_is_held() {
+    if !has_threads() {
+        return;
+    }
+    let device = Arc::new(format(&["-b", "1024", "-N", "4096"], 32 << 10, &[]).0);
+    let volume = super::disk::mount(&device);
+    let dir = directory(&volume, 500);
+    volume.share_directory(&dir);
+    let done = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        let held =
+            volume.hold_leaf(&dir, &name(999, 7), LeafHold::Alone).expect("no damage").expect("a leaf");
+        assert!(held.found().is_some());
+        for index in 0..50 {
+            let (volume, dir, done) = (&volume, &dir, &done);
+            // One that belongs to the leaf that is held waits.
+            scope.spawn(move || {
+                volume.create(dir, &name(1, index), &new(NewKind::File)).expect("a file");
+                volume.unlink(dir, &name(999, index + 100)).expect("a name");
+                assert!(matches!(volume.lookup(dir, &name(999, index + 100)), Err(Error::NotFound)));
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        let begun = Instant::now();
+        while done.load(Ordering::Relaxed) < 25 && begun.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let beside = done.load(Ordering::Relaxed);
+        drop(held);
+        assert!(beside >= 25, "{beside} of 50 threads were done beside a leaf that was held");
+    });
+    assert_eq!(list(&volume, &dir).len(), 2 + 500);
+    drop(dir);
+    volume.unmount().expect("unmounted");
+    assert_clean(&*device, "names changed beside a leaf that was held");
+}
+
+/// Changes names that no other thread changes, and says which there are.
+fn change_own_names(volume: &Arc<Volume>, dir: &InodeRef, thread: u32, steps: u32) -> BTreeSet<Vec<u8>> {
+    let mut random = Random::new(u64::from(thread));
+    let mut there: BTreeSet<Vec<u8>> = BTreeSet::new();
+    for _ in 0..steps {
+        let name = name(thread, random.below(300) as u32);
+        let is_there = there.contains(&name);
+        match random.below(16) {
+            0..8 => match volume.create(dir, &name, &new(NewKind::File)) {
+                Ok(made) => {
+                    assert!(!is_there);
+                    assert_eq!(volume.lookup(dir, &name).expect("just made").number, made.number);
+                    there.insert(name);
+                }
+                Err(Error::Exists) => assert!(is_there),
+                Err(error) => panic!("{error}"),
+            },
+            8..13 => match volume.unlink(dir, &name) {
+                Ok(()) => {
+                    assert!(there.remove(&name));
+                    assert!(matches!(volume.lookup(dir, &name), Err(Error::NotFound)));
+                }
+                Err(Error::NotFound) => assert!(!is_there),
+                Err(error) => panic!("{error}"),
+            },
+            13 => assert_eq!(volume.lookup(dir, &name).is_ok(), is_there),
+            14 => {
+                let sub = [b"dir-".as_slice(), &name].concat();
+                volume.create(dir, &sub, &new(NewKind::Directory)).expect("a directory");
+                volume.rmdir(dir, &sub).expect("an empty directory");
+            }
+            _ => {
+                let to = [&name[..], b"-moved"].concat();
+                let moved = volume.rename(dir, &name, dir, &to, RenameFlags::default());
+                assert_eq!(moved.is_ok(), is_there);
+                if moved.is_ok() {
+                    there.remove(&name);
+                    there.insert(to);
+                }
+            }
+        }
+    }
+    there
+}
+
+#[test]
+fn threads_change_one_directory_as_if_one_came_after_the_other() {
+    if !has_threads() || !has_e2fsprogs() {
+        return;
+    }
+    for (seed, arguments) in
+        [&["-b", "1024"][..], &["-b", "2048"], &["-b", "1024", "-O", "^extent,^metadata_csum,^64bit"]]
+            .into_iter()
+            .enumerate()
+    {
+        let device = Arc::new(format(&[arguments, &["-N", "8192"]].concat(), 48 << 10, &[]).0);
+        let volume = super::disk::mount(&device);
+        let dir = directory(&volume, [0, 100, 600][seed]);
+        // The first one is shared once its threads have waited for each other.
+        volume.share_directory(&dir);
+        let before: BTreeSet<Vec<u8>> = list(&volume, &dir).into_keys().collect();
+        let (claims, is_done) = (AtomicU32::new(0), AtomicBool::new(false));
+        let (own, readers) = std::thread::scope(|scope| {
+            let (volume, dir, claims, is_done, before) = (&volume, &dir, &claims, &is_done, &before);
+            // Each name that all want to make, and to remove, goes to one of them.
+            let racers: Vec<_> = (0..2)
+                .map(|_| {
+                    scope.spawn(move || {
+                        for index in 0..400 {
+                            match volume.create(dir, &name(500, index), &new(NewKind::File)) {
+                                Ok(_) => drop(claims.fetch_add(1, Ordering::Relaxed)),
+                                Err(Error::Exists) => {}
+                                Err(error) => panic!("{error}"),
+                            }
+                        }
+                    })
+                })
+                .collect();
+            let reader = scope.spawn(move || {
+                let mut count = 0;
+                while !is_done.load(Ordering::Relaxed) {
+                    // That none is there twice, too.
+                    let seen = list(volume, dir);
+                    assert!(
+                        before.iter().all(|name| seen.contains_key(name)),
+                        "a name that stays was not listed"
+                    );
+                    count += 1;
+                }
+                count
+            });
+            let own: Vec<_> =
+                (0..THREADS).map(|it| scope.spawn(move || change_own_names(volume, dir, it, 1500))).collect();
+            let own: BTreeSet<_> = own.into_iter().flat_map(|it| it.join().expect("no panic")).collect();
+            racers.into_iter().for_each(|it| it.join().expect("no panic"));
+            is_done.store(true, Ordering::Relaxed);
+            (own, reader.join().expect("no panic"))
+        });
+        assert_eq!(claims.load(Ordering::Relaxed), 400);
+        let raced = (0..400).map(|index| name(500, index));
+        let wanted: BTreeSet<Vec<u8>> = before.iter().cloned().chain(own).chain(raced).collect();
+        assert!(dir.leaf_map().is_some(), "{arguments:?}");
+        let names: BTreeSet<Vec<u8>> = list(&volume, &dir).into_keys().collect();
+        assert!(names == wanted, "{arguments:?}");
+        println!("{arguments:?}: {} names, listed {readers} times meanwhile", names.len());
+        drop(dir);
+        volume.unmount().expect("unmounted");
+        assert_clean(&*device, &format!("{arguments:?}"));
+    }
+}
+
+#[test]
+fn any_crash_of_threads_in_one_directory_leaves_it_whole_with_what_was_synced() {
+    if !has_threads() || !has_e2fsprogs() {
+        return;
+    }
+    let mut images = 0;
+    for round in 0..2 * crash_scale() {
+        let fresh = Arc::new(format(&["-b", "1024", "-N", "4096", "-J", "size=1"], 24 << 10, &[]).0);
+        let volume = super::disk::mount(&fresh);
+        drop(directory(&volume, 200));
+        volume.unmount().expect("unmounted");
+        let device = Arc::new(Recorder::over(fresh.snapshot()));
+        let options = Options { background: false, ..Options::default() };
+        let volume = Volume::mount(device.clone(), &options).expect("a clean disk").0;
+        let root = volume.inode(InodeNumber::ROOT).expect("the root");
+        let dir = volume.lookup(&root, b"dir").expect("the directory");
+        volume.share_directory(&dir);
+        // How many of its files each thread has synced, after how many requests.
+        let synced: Vec<Vec<(usize, u32)>> = std::thread::scope(|scope| {
+            let (volume, dir, device) = (&volume, &dir, &device);
+            let work = move |thread: u32| {
+                let mut random = Random::new(round << 8 | u64::from(thread));
+                let mut synced = vec![(0, 0)];
+                for index in 0..120 {
+                    volume.create(dir, &name(thread, index), &new(NewKind::File)).expect("a file");
+                    let passing = name(100 + thread, index);
+                    volume.create(dir, &passing, &new(NewKind::File)).expect("a file");
+                    if random.below(3) > 0 {
+                        volume.unlink(dir, &passing).expect("a name");
+                    }
+                    if random.below(24) == 0 {
+                        volume.sync_inode(dir, true).expect("a sync");
+                        synced.push((device.event_count(), index + 1));
+                    }
+                }
+                synced
+            };
+            let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || work(thread))).collect();
+            threads.into_iter().map(|it| it.join().expect("no panic")).collect()
+        });
+        drop((root, dir));
+        volume.unmount().expect("unmounted");
+        let log = device.log();
+        let end = log.events().len();
+        for place in 0..24 {
+            let events = end * (place + 1) / 24;
+            let mut cursor = log.cursor();
+            cursor.advance_to(events).expect("a log");
+            let mut random = Random::new(place as u64);
+            let image = cursor.crash_image(Tearing::Requests, |_| random.below(2) == 0).expect("an image");
+            judge(image, &synced, &format!("round {round}, after {events} of {end} requests"), events);
+            images += 1;
+        }
+    }
+    println!("{images} images");
+}
+
+fn judge(image: MemoryDevice, synced: &[Vec<(usize, u32)>], when: &str, events: usize) {
+    let image = Arc::new(image);
+    let volume = super::disk::mount(&image);
+    let root = volume.inode(InodeNumber::ROOT).expect("the root");
+    let dir = volume.lookup(&root, b"dir").expect("the directory");
+    for (thread, synced) in synced.iter().enumerate() {
+        let (_, count) = synced.iter().rev().find(|(after, _)| *after <= events).copied().unwrap_or_default();
+        for index in 0..count {
+            let found = volume.lookup(&dir, &name(thread as u32, index));
+            assert!(found.is_ok(), "{when}: file {index} of {count} of thread {thread}");
+        }
+    }
+    for name in list(&volume, &dir).keys() {
+        volume.lookup(&dir, name).unwrap_or_else(|e| panic!("{when}: {name:?} is listed: {e}"));
+    }
+    drop((root, dir));
+    volume.unmount().expect("unmounted");
+    assert_clean(&*image, when);
+}
