@@ -187,9 +187,9 @@ impl Defrag<'_, '_> {
             freed.iter().for_each(|block| self.space.free(*block, 1));
             return Ok(runs);
         }
-        dir.note_names_changed();
-        // Another index, if there is one.
-        dir.index_version.fetch_add(2, Ordering::AcqRel);
+        if let Some(map) = dir.leaf_map() {
+            map.index_version.fetch_add(2, Ordering::AcqRel);
+        }
         let block_size = u64::from(volume.geometry.block_size);
         let space = &mut self.space;
         let map = NewMap::build(volume, dir.owner(), old.kind, &pieces, &mut || space.take_one())?;

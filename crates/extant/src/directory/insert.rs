@@ -26,19 +26,12 @@ use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate};
 /// Where a name will go.
 pub(crate) struct InsertPlan<'v> {
     location: InsertPlace,
-    held: Held<'v>,
+    /// Held while a leaf is divided beside others who change the directory.
+    _index: Option<BiasedWriteGuard<'v, ()>>,
     /// What is taken of the limits of the directory's ids, for the update to hold.
     pub(crate) quota: QuotaReservation<'v>,
     /// The credits of [`MetadataUpdate::insert_entry`], the directory's inode included.
     pub(crate) need: Credits,
-}
-
-/// What is held of the directory.
-enum Held<'v> {
-    /// `INODE` alone.
-    Alone,
-    /// The leaf ([`HeldLeaf`]), alone; to divide it, `MAPPING` alone.
-    Leaf { _index: Option<BiasedWriteGuard<'v, ()>> },
 }
 
 enum InsertPlace {
@@ -82,17 +75,16 @@ impl Directories {
         let moved;
         let raw = if raw.has_inline_data() {
             self.move_to_blocks(dir)?;
-            dir.note_names_changed();
             moved = dir.raw();
             &moved
         } else {
             raw
         };
-        let location = match self.negative_lookups.room(dir, name) {
+        let location = match self.negative_lookups.room(dir, raw.version(), name) {
             Some(room) => InsertPlace::Block(room),
             None => self.place_of_new(dir, name)?,
         };
-        self.plan_at(dir, raw, location, Held::Alone)
+        self.plan_at(dir, raw, location, None)
     }
 
     /// As [`Directories::plan_insert`] in the leaf that the name belongs to. `None` if that takes `INODE` held alone: the leaf is full, and
@@ -127,7 +119,7 @@ impl Directories {
         };
         // Of the time before another leaf was divided.
         let now = index.as_ref().map(|_| dir.raw());
-        self.plan_at(dir, now.as_deref().unwrap_or(raw), location, Held::Leaf { _index: index }).map(Some)
+        self.plan_at(dir, now.as_deref().unwrap_or(raw), location, index).map(Some)
     }
 
     fn plan_at<'v>(
@@ -135,7 +127,7 @@ impl Directories {
         dir: &Arc<Inode>,
         raw: &RawInode,
         location: InsertPlace,
-        held: Held<'v>,
+        index: Option<BiasedWriteGuard<'v, ()>>,
     ) -> Result<InsertPlan<'v>> {
         let (changed, new) = match &location {
             InsertPlace::Block(_) => (1, 0),
@@ -157,7 +149,7 @@ impl Directories {
             0 => QuotaReservation::default(),
             _ => self.reserve_quota(ids_of(raw).map(Some), Usage { space, inodes: 0 })?,
         };
-        Ok(InsertPlan { location, held, quota, need })
+        Ok(InsertPlan { location, _index: index, quota, need })
     }
 
     fn place_of_new(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<InsertPlace> {
@@ -284,9 +276,6 @@ impl MetadataUpdate<'_> {
             InsertPlace::Convert(block) => self.convert(dirs, dir, &block, entry)?,
             InsertPlace::Split(path, leaf) => self.split(dirs, dir, path, &leaf, entry)?,
         }
-        if matches!(plan.held, Held::Alone) {
-            dir.note_names_changed();
-        }
         self.note_name_changed();
         self.touch_directory(dir);
         Ok(())
@@ -360,9 +349,11 @@ impl MetadataUpdate<'_> {
         self.modify_buffer(leaf, |bytes| bytes.copy_from_slice(&low));
         self.modify_buffer(&upper, |bytes| bytes.copy_from_slice(&high));
         let above = path.levels.last().ok_or(place_in(dir, leaf).corrupt("leaf without an index"))?;
-        let change = IndexChange::begin(dir);
+        let change = dir.leaf_map().map(IndexChange::begin);
         self.insert_index(dir, above, hash, upper_logical)?;
-        change.end_with(hash, Leaf { logical: upper_logical, block: upper.block });
+        if let Some(change) = change {
+            change.end_with(hash, Leaf { logical: upper_logical, block: upper.block });
+        }
         Ok(())
     }
 
@@ -451,9 +442,6 @@ impl MetadataUpdate<'_> {
     pub(crate) fn remove_entry(&mut self, dir: &Arc<Inode>, found: &Found) -> Result<()> {
         self.modify_buffer(&found.buffer, |bytes| dirent::remove(bytes, found.usable, found.offset))
             .map_err(|e| place_in(dir, &found.buffer).format(e))?;
-        if !found.is_in_leaf {
-            dir.note_names_changed();
-        }
         self.note_name_changed();
         self.touch_directory(dir);
         Ok(())
@@ -471,7 +459,6 @@ impl MetadataUpdate<'_> {
         file_type: FileType,
     ) -> Result<()> {
         let byte = self.sbi.dir_format.file_type_byte(file_type);
-        dir.note_names_changed();
         self.note_name_changed();
         self.modify_buffer(&found.buffer, |bytes| {
             dirent::set_inode(bytes, found.usable, found.offset, number, byte)

@@ -7,7 +7,7 @@
 //! index may have in two leaves, full index blocks, further names of files, subdirectories, renames.
 //!
 //! Invariants: while the lock of a leaf is held, the range of hashes that the index gives it stays the same. A range changes between two
-//! increments of [`Inode::index_version`], before its leaf is let go: a walk over the index beside that is seen to be out of date once the
+//! increments of [`LeafMap::index_version`], before its leaf is let go: a walk over the index beside that is seen to be out of date once the
 //! leaf's lock is held, and made again. A directory becomes shared under `INODE` held alone.
 //!
 //! Locks: `INODE`, shared; `LEAF`; `MAPPING`.
@@ -160,24 +160,20 @@ impl Directories {
             }
         }
         loop {
-            let version = dir.index_version.load(Ordering::Acquire);
+            let version = map.index_version.load(Ordering::Acquire);
             if version % 2 == 1 {
                 yield_now();
                 continue;
             }
             let Some(leaf) = self.only_leaf(dir, map, name, version)? else { return Ok(None) };
             let mut lock = lock_leaf(map, leaf.logical, hold);
-            if dir.index_version.load(Ordering::Acquire) != version {
+            if map.index_version.load(Ordering::Acquire) != version {
                 continue;
             }
             let buffer = self.leaf_buffer(dir, leaf, &mut lock)?;
-            let mut looked = self.look_in(dir, buffer, self.dir_format.usable, name)?;
-            match &mut looked {
-                Looked::Found(found) => found.is_in_leaf = true,
-                Looked::Missing(Some(room)) => {
-                    self.negative_lookups.keep(dir, name, room.clone(), Some(leaf.logical));
-                }
-                Looked::Missing(None) => {}
+            let looked = self.look_in(dir, buffer, self.dir_format.usable, name)?;
+            if let Looked::Missing(Some(room)) = &looked {
+                self.negative_lookups.keep(dir, name, room.clone(), Some(leaf.logical));
             }
             return Ok(Some((looked, lock)));
         }
@@ -210,7 +206,7 @@ impl Directories {
     /// Shows the index in the map of its leaves.
     fn fill_leaf_map(&self, dir: &Arc<Inode>, map: &LeafMap) -> Result<()> {
         let _index = dir.content_locks().lock_index();
-        let version = dir.index_version.load(Ordering::Relaxed);
+        let version = map.index_version.load(Ordering::Relaxed);
         if map.shows(version) {
             return Ok(());
         }
@@ -259,20 +255,21 @@ fn lock_leaf(map: &LeafMap, leaf: LogicalBlock, hold: LeafHold) -> LeafGuard<'_>
     }
 }
 
-/// A change of which leaf holds which hashes, under `MAPPING` of the directory, or `INODE`, held alone. Dropping it ends it.
-pub(super) struct IndexChange<'a>(&'a Inode);
+/// A change of which leaf of a shared directory holds which hashes, under `MAPPING` of the directory, or `INODE`, held alone. Dropping it
+/// ends it.
+pub(super) struct IndexChange<'a>(&'a LeafMap);
 
 impl<'a> IndexChange<'a> {
-    pub(super) fn begin(dir: &'a Inode) -> Self {
-        dir.index_version.fetch_add(1, Ordering::AcqRel);
-        Self(dir)
+    pub(super) fn begin(map: &'a LeafMap) -> Self {
+        map.index_version.fetch_add(1, Ordering::AcqRel);
+        Self(map)
     }
 
     /// Ends it with one leaf more, from a hash on.
     pub(super) fn end_with(self, hash: u32, leaf: Leaf) {
         let version = self.0.index_version.load(Ordering::Relaxed);
-        if let Some(map) = self.0.leaf_map().filter(|map| map.shows(version - 1)) {
-            map.insert(hash, leaf, version + 1);
+        if self.0.shows(version - 1) {
+            self.0.insert(hash, leaf, version + 1);
         }
     }
 }

@@ -21,8 +21,6 @@ pub(crate) struct Found {
     /// How many bytes of the block entries cover.
     pub(super) usable: usize,
     pub(crate) inode: InodeNumber,
-    /// Found under the lock of its leaf, not under `INODE` held alone.
-    pub(super) is_in_leaf: bool,
 }
 
 impl Found {
@@ -53,7 +51,6 @@ impl Directories {
             return Ok(found);
         }
         self.move_to_blocks(dir)?;
-        dir.note_names_changed();
         self.find_entry(dir, name)?.ok_or(Error::NotFound)
     }
 
@@ -115,9 +112,7 @@ impl Directories {
             })
             .map_err(|e| place_in(dir, &buffer).format(e))?;
         Ok(match at {
-            At::Found(offset, inode) => {
-                Looked::Found(Found { buffer, offset, usable, inode, is_in_leaf: false })
-            }
+            At::Found(offset, inode) => Looked::Found(Found { buffer, offset, usable, inode }),
             At::Room(offset) => Looked::Missing(Some(Room { buffer, offset })),
             At::Full => Looked::Missing(None),
         })

@@ -78,9 +78,12 @@ impl Directories {
         }
     }
 
-    /// The attributes of a directory, for threads that use one at once. Other fields may be older.
+    /// The attributes of a directory; other fields may be older if threads change it at once.
     pub(crate) fn attributes_of_directory(&self, dir: &Inode) -> Arc<RawInode> {
-        self.recent_attributes.get(dir)
+        match dir.leaf_map() {
+            Some(map) => self.recent_attributes.get(dir, map),
+            None => dir.raw(),
+        }
     }
 
     /// Checks that the inode is a directory of a supported kind.

@@ -3,13 +3,14 @@
 //! A create looks up the file's name first, and both walk over the same block. The result of the first walk is kept
 //! for the second, one name for each slot of threads, so that threads share no more than a slot.
 //!
-//! Invariant: what is kept is true as long as neither the directory's version of names changed, which says what happened under
-//! `INODE` held alone and to the index, nor the block with the room, which is the only one that holds the name where there is an index.
+//! Invariant: what is kept is true as long as the directory's version is the same, for every change of its names
+//! increments the version; in a directory that threads change at once ([`super::leaf_lock`]), as long as the leaf that alone may hold the
+//! name is the same.
 //!
 //! Locks: `CACHE`, one per slot, over nothing. Test: `tests/negative_lookup.rs`.
 
 use extant_ondisk::LogicalBlock;
-use extant_rt::{Arc, LockClass, Mutex, Ordering, Padded, SHARDS, thread_slot};
+use extant_rt::{Arc, LockClass, Mutex, Padded, SHARDS, thread_slot};
 
 use crate::incore::buffer::{Buffer, Owner};
 use crate::incore::inode::Inode;
@@ -24,7 +25,7 @@ pub(super) struct Room {
 #[derive(Debug)]
 struct Miss {
     dir: Owner,
-    names_version: u64,
+    version: u64,
     name: Vec<u8>,
     room: Room,
     block_version: u32,
@@ -47,36 +48,32 @@ impl NegativeLookupHint {
 
     /// Keeps that a directory has no such name, but room for it. Its lock is held, or with it that of the `leaf` the name belongs to.
     pub(super) fn keep(&self, dir: &Inode, name: &[u8], room: Room, leaf: Option<LogicalBlock>) {
-        let names_version = dir.names_version.load(Ordering::Acquire);
+        let version = if leaf.is_some() { 0 } else { dir.state().raw.version() };
         let block_version = room.buffer.lock().version;
         let mut slot = self.slot().lock();
         // One that was kept before lends its memory.
         let mut kept = slot.take().map_or_else(Vec::new, |miss| miss.name);
         kept.clear();
         kept.extend_from_slice(name);
-        *slot = Some(Miss { dir: dir.owner(), names_version, name: kept, room, block_version, leaf });
+        *slot = Some(Miss { dir: dir.owner(), version, name: kept, room, block_version, leaf });
     }
 
-    /// The room for a name, if it is known that a directory, whose lock is held, does not have it.
-    pub(super) fn room(&self, dir: &Inode, name: &[u8]) -> Option<Room> {
-        self.miss(dir, name).map(|(room, _)| room)
+    /// The room for a name, if it is known that a directory of that version, whose lock is held alone, does not have it.
+    pub(super) fn room(&self, dir: &Inode, version: u64, name: &[u8]) -> Option<Room> {
+        let slot = self.slot().lock();
+        let is_it = |miss: &&Miss| {
+            miss.dir == dir.owner() && miss.leaf.is_none() && miss.version == version && miss.name == name
+        };
+        // The version of a directory that threads change at once does not tell of all changes.
+        slot.as_ref().filter(is_it).filter(|_| dir.leaf_map().is_none()).map(|miss| miss.room.clone())
     }
 
     /// The room for a name in the leaf that it belongs to, if it is known that a directory does not have it. True once the leaf's lock
     /// is held.
     pub(super) fn room_in_leaf(&self, dir: &Inode, name: &[u8]) -> Option<(Room, LogicalBlock)> {
-        self.miss(dir, name).and_then(|(room, leaf)| Some((room, leaf?)))
-    }
-
-    fn miss(&self, dir: &Inode, name: &[u8]) -> Option<(Room, Option<LogicalBlock>)> {
         let slot = self.slot().lock();
-        let is_it = |miss: &&Miss| {
-            miss.dir == dir.owner()
-                && miss.names_version == dir.names_version.load(Ordering::Acquire)
-                && miss.name == name
-        };
-        let miss = slot.as_ref().filter(is_it)?;
-        let (room, version, leaf) = (miss.room.clone(), miss.block_version, miss.leaf);
+        let miss = slot.as_ref().filter(|miss| miss.dir == dir.owner() && miss.name == name)?;
+        let (room, version, leaf) = (miss.room.clone(), miss.block_version, miss.leaf?);
         drop(slot);
         room.buffer.is_as_of(version).then_some((room, leaf))
     }

@@ -6,10 +6,11 @@
 //! Locks: `CACHE`, one per slot; `INODE_STATE`.
 
 use extant_ondisk::RawInode;
-use extant_rt::{Arc, LockClass, Mutex, Padded, SHARDS, thread_slot};
+use extant_rt::{Arc, LockClass, Mutex, Ordering, Padded, SHARDS, thread_slot};
 
 use crate::incore::buffer::Owner;
 use crate::incore::inode::Inode;
+use crate::incore::leaf_map::LeafMap;
 
 #[derive(Debug)]
 struct Attributes {
@@ -29,15 +30,17 @@ impl RecentDirectoryAttributes {
     }
 
     /// The attributes of a directory, with other fields.
-    pub(super) fn get(&self, dir: &Inode) -> Arc<RawInode> {
+    pub(super) fn get(&self, dir: &Inode, map: &LeafMap) -> Arc<RawInode> {
         let slot = &self.0[thread_slot() % SHARDS];
-        let is_it = |it: &&Attributes| it.dir == dir.owner() && it.version == dir.attributes_version();
+        let is_it = |it: &&Attributes| {
+            it.dir == dir.owner() && it.version == map.attributes_version.load(Ordering::Acquire)
+        };
         if let Some(known) = slot.lock().as_ref().filter(is_it) {
             return known.raw.clone();
         }
         let (version, raw) = {
             let state = dir.state();
-            (dir.attributes_version(), Arc::new(RawInode::clone(&state.raw)))
+            (map.attributes_version.load(Ordering::Acquire), Arc::new(RawInode::clone(&state.raw)))
         };
         *slot.lock() = Some(Attributes { dir: dir.owner(), version, raw: raw.clone() });
         raw

@@ -49,10 +49,6 @@ pub(crate) struct Inode {
     pub(crate) is_replaced: AtomicBool,
     /// Distinguishes a directory whose names are cached from all others that were ever in memory; 0 if none are.
     pub(crate) identity: AtomicU64,
-    /// Counts changes of a directory's names by threads that hold it alone.
-    pub(crate) names_version: AtomicU64,
-    /// Odd while it changes which leaf of a directory holds which hashes.
-    pub(crate) index_version: AtomicU64,
     /// Waits of threads that change a directory's names for each other.
     pub(crate) waits: AtomicU32,
     /// The leaves of a directory whose names threads change at once.
@@ -66,8 +62,6 @@ pub(crate) struct Inode {
     flags: AtomicU32,
     /// The inode's type and permissions, likewise.
     mode: AtomicU32,
-    /// See [`Inode::attributes_version`].
-    attributes_version: AtomicU64,
     /// See [`Inode::needs_time`].
     time_noted: AtomicU64,
     pub(crate) users: AtomicU32,
@@ -165,8 +159,6 @@ impl Inode {
             writeback_error: WritebackError::default(),
             is_replaced: AtomicBool::new(false),
             identity: AtomicU64::new(0),
-            names_version: AtomicU64::new(0),
-            index_version: AtomicU64::new(0),
             waits: AtomicU32::new(0),
             leaf_map: OnceBox::new(),
             has_far_names: AtomicBool::new(false),
@@ -174,7 +166,6 @@ impl Inode {
             size: AtomicU64::new(size),
             flags: AtomicU32::new(flags),
             mode: AtomicU32::new(mode.into()),
-            attributes_version: AtomicU64::new(0),
             time_noted: AtomicU64::new(0),
             users: AtomicU32::new(0),
             recently_used: AtomicBool::new(true),
@@ -254,17 +245,6 @@ impl Inode {
         self.state.lock()
     }
 
-    /// Counts the changes of its attributes: of all fields but size, times of access and what maps its blocks.
-    pub(crate) fn attributes_version(&self) -> u64 {
-        self.attributes_version.load(Ordering::Acquire)
-    }
-
-    /// To be called with the state's lock held, after attributes changed.
-    pub(crate) fn note_attributes_changed(&self) {
-        // Nobody else writes it.
-        self.attributes_version.store(self.attributes_version() + 1, Ordering::Release);
-    }
-
     /// To be called with the state's lock held, after its size, flags or mode changed.
     pub(crate) fn publish(&self, state: &InodeState) {
         self.size.store(state.size(), Ordering::Release);
@@ -299,11 +279,6 @@ impl Inode {
     /// Notes that a directory's fields have the time of a change of names. To be called with the state's lock held.
     pub(crate) fn note_touch(&self, now: Timestamp, tid: TransactionId) {
         self.time_noted.store(touch(now, tid), Ordering::Release);
-    }
-
-    /// Notes that names changed. `INODE` is held alone.
-    pub(crate) fn note_names_changed(&self) {
-        self.names_version.fetch_add(1, Ordering::AcqRel);
     }
 
     /// The leaves of a directory whose names threads change at once.

@@ -8,8 +8,7 @@
 //!
 //! Locks: `LEAF`, never two at once.
 //!
-//! Invariants: what [`LeafMap::find`] gives is true if [`Inode::index_version`](crate::incore::inode::Inode::index_version) is the same
-//! before it, after it and while the leaf's lock is held. Changes are made under `MAPPING` of the directory, alone, between two increments.
+//! Invariants: what [`LeafMap::find`] gives is true if [`LeafMap::index_version`] is the same before it, after it and while the leaf's lock is held. Changes are made under `MAPPING` of the directory, alone, between two increments.
 //!
 //! Tests: below, `tests/shared_dirs.rs`.
 
@@ -69,6 +68,10 @@ pub(crate) struct KeptLeaf {
 #[derive(Debug)]
 pub(crate) struct LeafMap {
     pub(crate) hasher: DirHasher,
+    /// Odd while it changes which leaf of the directory holds which hashes.
+    pub(crate) index_version: AtomicU64,
+    /// Counts the changes of the directory's attributes: of all fields but size, times of access and what maps its blocks.
+    pub(crate) attributes_version: AtomicU64,
     /// The version of the index that it shows.
     version: AtomicU64,
     /// It has no room for the index.
@@ -93,6 +96,8 @@ impl LeafMap {
         let empty = || (0..LEAVES_MAX).map(|_| AtomicU32::new(0)).collect();
         Self {
             hasher,
+            index_version: AtomicU64::new(0),
+            attributes_version: AtomicU64::new(0),
             version: AtomicU64::new(NONE),
             is_void: AtomicBool::new(false),
             len: AtomicU32::new(0),

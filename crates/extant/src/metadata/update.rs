@@ -259,15 +259,17 @@ impl<'v> MetadataUpdate<'v> {
         }
     }
 
-    /// Sets the times of a directory whose names changed, unless it has them: threads that change names in one write no common line then.
+    /// Sets the times of a directory whose names changed. Those of one that threads change at once are set once per tick and transaction, so
+    /// that they write no common line.
     pub(crate) fn touch_directory(&mut self, dir: &Arc<Inode>) {
         let (now, tid, has_index) = (self.now, self.tid(), self.sbi.dir_format.has_index);
-        if !dir.needs_touch(now, tid) {
+        let is_shared = dir.leaf_map().is_some();
+        if is_shared && !dir.needs_touch(now, tid) {
             return;
         }
         let state = dir.state();
         // Another thread may have set them meanwhile.
-        if dir.needs_touch(now, tid) {
+        if !is_shared || dir.needs_touch(now, tid) {
             self.modify_state(dir, state, InodeDirty::Attributes, |raw| {
                 dir.note_touch(now, tid);
                 raw.set_mtime(now);
@@ -311,8 +313,10 @@ impl<'v> MetadataUpdate<'v> {
         let result = modify(raw);
         self.transfer(charged, self.sbi.charge_of(inode.number, raw));
         inode.publish(&state);
-        if dirty == InodeDirty::Attributes {
-            inode.note_attributes_changed();
+        if dirty == InodeDirty::Attributes
+            && let Some(map) = inode.leaf_map()
+        {
+            map.attributes_version.fetch_add(1, Ordering::Release);
         }
         let is_directory = state.raw.file_type() == FileType::Directory;
         drop(state);
