@@ -192,7 +192,9 @@ impl Inodes {
         let state = inode.state();
         let (mut size, delalloc) = (state.size(), state.delalloc);
         // The next change gets another time.
-        inode.forget_time_noted();
+        if delalloc.time.is_some() || state.raw.file_type() == FileType::Directory {
+            inode.forget_time_noted();
+        }
         let mut written;
         let raw = match delalloc.time {
             // As exactly as the inode can say it.
