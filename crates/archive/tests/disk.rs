@@ -386,8 +386,7 @@ impl BlockDevice for Far {
 
 #[test]
 fn from_a_device_that_takes_time_files_are_read_side_by_side_and_poured_in_order() {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads");
+    if !extant_testing::has_threads() {
         return;
     }
     let (device, fs) = new_disk(64 << 20);

@@ -42,8 +42,7 @@ fn unwritten_inode_tables_are_zeroed_as_they_come_into_use() {
 
 #[test]
 fn unwritten_inode_tables_are_zeroed_in_the_background_of_a_long_mount() {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads");
+    if !extant_testing::has_threads() {
         return;
     }
     let scratch = scratch();

@@ -41,8 +41,7 @@ fn files_are_kept_in_memory_over_a_device_with_latency() {
 
 #[test]
 fn writes_of_several_threads_over_dirty_blocks_show_in_the_fields() {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads");
+    if !extant_testing::has_threads() {
         return;
     }
     let device = MemoryDevice::new(16 * MIB);
@@ -84,8 +83,7 @@ fn filled(stamp: u64) -> Vec<u8> {
 
 #[test]
 fn cached_blocks_are_read_and_written_over_beside_all_that_drops_them() {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads");
+    if !extant_testing::has_threads() {
         return;
     }
     let scratch = scratch();

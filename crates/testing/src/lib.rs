@@ -51,6 +51,16 @@ pub fn run_while_busy(command: &mut Command) -> Output {
     }
 }
 
+/// Whether the host has threads; else says that the test is skipped.
+#[must_use]
+pub fn has_threads() -> bool {
+    let has_threads = cfg!(any(not(target_family = "wasm"), target_feature = "atomics"));
+    if !has_threads {
+        println!("skipped: the host has no threads");
+    }
+    has_threads
+}
+
 /// How often tests of crashes do their random part, and which share of what else they could do: `EXTANT_CRASH_SCALE`, 1 by default.
 #[must_use]
 pub fn crash_scale() -> u64 {

@@ -4,7 +4,7 @@ use extant_alloc::{MballocStatistics, Tuning};
 use extant_ondisk::InodeNumber;
 use extant_rt::{Arc, AtomicUsize, Ordering, yield_now};
 
-use super::disk::{assert_clean, format, has_e2fsprogs};
+use super::disk::{assert_clean, format, has_e2fsprogs, has_threads};
 use super::names::new;
 use crate::file::fallocate::Fallocate;
 use crate::mount::Options;
@@ -65,7 +65,7 @@ fn cost_of_an_append(tuning: Tuning) -> Cost {
 
 #[test]
 fn an_append_takes_one_lock_of_a_group_and_looks_at_hardly_any() {
-    if !has_e2fsprogs() {
+    if !has_threads() || !has_e2fsprogs() {
         return;
     }
     let cost = cost_of_an_append(Tuning::default());

@@ -6,7 +6,7 @@ use extant_block::MemoryDevice;
 use extant_ondisk::InodeNumber;
 use extant_rt::{Arc, AtomicBool, AtomicU64, Monotonic, Ordering, parallel, sleep};
 
-use super::disk::{Random, assert_clean, format, has_e2fsprogs};
+use super::disk::{Random, assert_clean, format, has_e2fsprogs, has_threads};
 use super::names::new;
 use crate::error::Error;
 use crate::incore::inode_cache::InodeRef;
@@ -61,7 +61,7 @@ fn write_on(
 
 #[test]
 fn nothing_is_lost_while_the_count_of_contexts_changes_under_writers() {
-    if !has_e2fsprogs() {
+    if !has_threads() || !has_e2fsprogs() {
         return;
     }
     let device = disk();
@@ -113,7 +113,7 @@ fn nothing_is_lost_while_the_count_of_contexts_changes_under_writers() {
 
 #[test]
 fn contexts_write_the_files_of_their_groups() {
-    if !has_e2fsprogs() {
+    if !has_threads() || !has_e2fsprogs() {
         return;
     }
     let device = disk();

@@ -6,7 +6,7 @@ use extant_alloc::Tuning;
 use extant_ondisk::InodeNumber;
 use extant_rt::Arc;
 
-use super::disk::{assert_clean, format, has_e2fsprogs};
+use super::disk::{assert_clean, format, has_e2fsprogs, has_threads};
 use super::names::new;
 use crate::incore::inode_cache::InodeRef;
 use crate::mount::Options;
@@ -51,7 +51,7 @@ fn locks_per_create(tuning: Tuning, is_apart: bool) -> f64 {
 
 #[test]
 fn a_create_takes_at_most_three_locks_of_groups_with_48_creators() {
-    if !has_e2fsprogs() {
+    if !has_threads() || !has_e2fsprogs() {
         return;
     }
     for (is_apart, place) in [(false, "one directory"), (true, "48 directories")] {
@@ -64,6 +64,9 @@ fn a_create_takes_at_most_three_locks_of_groups_with_48_creators() {
 #[test]
 #[cfg(extant_linux_model)]
 fn a_create_takes_more_locks_of_groups_with_the_search_of_older_kernels() {
+    if !has_threads() {
+        return;
+    }
     use extant_alloc::linux_model::{InodeSearch, LinuxModel};
     if !has_e2fsprogs() {
         return;

@@ -4,7 +4,7 @@ use extant_block::MemoryDevice;
 use extant_ondisk::{InodeNumber, RawInode};
 use extant_rt::{Arc, AtomicBool, AtomicU32, LockClass, Mutex, Ordering};
 
-use super::disk::{Random, assert_clean, format, has_e2fsprogs};
+use super::disk::{Random, assert_clean, format, has_e2fsprogs, has_threads};
 use super::names::new;
 use crate::error::Error;
 use crate::incore::inode::Inode;
@@ -104,7 +104,7 @@ fn step(volume: &Volume, dirs: &[InodeRef], known: &Known, random: &mut Random) 
 
 #[test]
 fn whatever_threads_do_a_name_gives_what_has_it() {
-    if !has_e2fsprogs() {
+    if !has_threads() || !has_e2fsprogs() {
         return;
     }
     for (seed, cache_bytes) in CACHE_BYTES.into_iter().enumerate() {
@@ -153,6 +153,9 @@ fn beside(look: impl Fn(&mut u32) + Sync, change: impl Fn(u32)) {
 
 #[test]
 fn what_is_replaced_is_there_throughout_and_never_comes_back() {
+    if !has_threads() {
+        return;
+    }
     for cache_bytes in CACHE_BYTES {
         let (_, volume) = mounted(cache_bytes);
         let dirs = directories(&volume);
@@ -180,6 +183,9 @@ const RENAMES: u32 = 50;
 /// way changes first. What they saw goes to `check` if no other rename has begun meanwhile. Before each exchange the first
 /// name is that of file 0.
 fn renamed(exchange: bool, check: impl Fn(Option<u32>, Option<u32>) + Sync) {
+    if !has_threads() {
+        return;
+    }
     let (_, volume) = mounted(1 << 26);
     let dirs = directories(&volume);
     let begun = AtomicU32::new(0);
@@ -225,6 +231,9 @@ fn what_is_exchanged_is_never_in_both_places() {
 
 #[test]
 fn what_was_unlinked_is_not_found_and_its_inode_serves_others() {
+    if !has_threads() {
+        return;
+    }
     for cache_bytes in CACHE_BYTES {
         let (_, volume) = mounted(cache_bytes);
         let dirs = directories(&volume);
@@ -358,6 +367,9 @@ fn many_directories_have_room_in_a_small_index() {
 
 #[test]
 fn nothing_stays_of_what_threads_looked_up_while_a_directory_grew() {
+    if !has_threads() {
+        return;
+    }
     let (names, inodes) = (Dcache::new(1 << 14), InodeCache::new(16));
     let file = Arc::new(inode(11));
     for round in 0..30 {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::InodeNumber;
 use extant_rt::Arc;
-pub(crate) use extant_testing::{has_e2fsprogs, scratch};
+pub(crate) use extant_testing::{has_e2fsprogs, has_threads, scratch};
 use extant_testing::{is_zero, run, text};
 
 use crate::mount::Options;

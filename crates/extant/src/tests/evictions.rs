@@ -7,7 +7,7 @@ use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, Run, Structure};
 use extant_rt::Arc;
 
-use super::disk::{assert_clean, format, has_e2fsprogs};
+use super::disk::{assert_clean, format, has_e2fsprogs, has_threads};
 use super::names::new;
 use crate::error::Location;
 use crate::incore::buffer::BufferKind;
@@ -63,7 +63,7 @@ fn set_mode(volume: &Volume, inode: InodeNumber, mode: u16) {
 /// else.
 #[test]
 fn inodes_stay_in_memory_until_their_commit_is_durable() {
-    if !has_e2fsprogs() {
+    if !has_threads() || !has_e2fsprogs() {
         return;
     }
     let (inner, inodes) = format(&["-b", "1024", "-N", "16384"], 32 << 10, &["a", "b", "c"]);
@@ -107,6 +107,9 @@ fn inodes_stay_in_memory_until_their_commit_is_durable() {
 /// taken away.
 #[test]
 fn an_inode_that_is_in_use_again_is_not_deleted() {
+    if !has_threads() {
+        return;
+    }
     let device = Arc::new(MemoryDevice::new(8 << 20));
     crate::mkfs::Mkfs::new().format(&*device).expect("an empty disk");
     let volume = super::disk::mount(&device);

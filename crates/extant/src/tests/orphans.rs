@@ -7,7 +7,7 @@ use extant_block::{BlockDevice, Fault, FaultDevice, MemoryDevice, Operation};
 use extant_ondisk::{InodeFlags, InodeNumber, State, Superblock};
 use extant_rt::Arc;
 
-use super::disk::{assert_clean, format, has_e2fsprogs, mount};
+use super::disk::{assert_clean, format, has_e2fsprogs, has_threads, mount};
 use super::names::new;
 use crate::error::Error;
 use crate::file::fallocate::Fallocate;
@@ -123,6 +123,9 @@ fn a_truncation_that_ends_lets_a_linked_inode_leave_the_list() {
 /// So the link happens neither in the midst of a truncation, nor at the same time as another thread's first link.
 #[test]
 fn a_first_link_waits_for_who_changes_the_inode() {
+    if !has_threads() {
+        return;
+    }
     let device = Arc::new(MemoryDevice::new(8 << 20));
     crate::mkfs::Mkfs::new().format(&*device).expect("an empty disk");
     let volume = mount(&device);

@@ -8,7 +8,7 @@ use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::InodeNumber;
 use extant_rt::{Arc, AtomicBool, Ordering};
 
-use super::disk::{assert_clean, format, has_e2fsprogs, mount};
+use super::disk::{assert_clean, format, has_e2fsprogs, has_threads, mount};
 use super::names::new;
 use crate::error::Error;
 use crate::mount::Options;
@@ -90,6 +90,9 @@ fn with_trap(thread: &'static str, body: fn(&Trap, &Arc<Volume>)) {
 
 #[test]
 fn a_panic_of_a_writeback_thread_lets_go_of_those_who_sync() {
+    if !has_threads() {
+        return;
+    }
     with_trap("writeback", |device, volume| {
         let root = volume.inode(InodeNumber::ROOT).unwrap();
         let file = volume.create(&root, b"file", &new(NewKind::File)).unwrap();
@@ -102,6 +105,9 @@ fn a_panic_of_a_writeback_thread_lets_go_of_those_who_sync() {
 
 #[test]
 fn a_panic_of_the_committing_thread_stops_all_writing() {
+    if !has_threads() {
+        return;
+    }
     with_trap("extant-journal", |device, volume| {
         let root = volume.inode(InodeNumber::ROOT).unwrap();
         drop(volume.create(&root, b"file", &new(NewKind::File)).unwrap());

@@ -5,7 +5,7 @@ use extant_block::MemoryDevice;
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber};
 use extant_rt::Arc;
 
-use super::disk::{Random, assert_clean, dumped, format, has_e2fsprogs};
+use super::disk::{Random, assert_clean, dumped, format, has_e2fsprogs, has_threads};
 use super::names::new;
 use crate::error::Error;
 use crate::file::fallocate::Fallocate;
@@ -251,7 +251,7 @@ fn writers_are_refused_only_when_the_disk_is_full() {
 
 #[test]
 fn threads_fill_the_disk_to_its_last_block() {
-    if !has_e2fsprogs() {
+    if !has_threads() || !has_e2fsprogs() {
         return;
     }
     let device = disk(48 << 10, &["-m", "0"]);

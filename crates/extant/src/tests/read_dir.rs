@@ -6,7 +6,7 @@ use extant_block::BlockDevice;
 use extant_ondisk::InodeNumber;
 use extant_rt::{Arc, AtomicBool, Ordering};
 
-use super::disk::{Random, assert_clean, format, has_e2fsprogs, mount};
+use super::disk::{Random, assert_clean, format, has_e2fsprogs, has_threads, mount};
 use super::names::new;
 use crate::error::Error;
 use crate::incore::inode_cache::InodeRef;
@@ -127,7 +127,7 @@ fn names_that_stay_are_seen_once_over_conversion_and_splits() {
 
 #[test]
 fn names_that_stay_are_seen_once_beside_threads_that_change_others() {
-    if !has_e2fsprogs() {
+    if !has_threads() || !has_e2fsprogs() {
         return;
     }
     let (device, _) = format(&["-b", "1024"], 32 << 10, &[]);

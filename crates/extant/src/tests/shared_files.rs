@@ -6,7 +6,7 @@ use extant_block::MemoryDevice;
 use extant_ondisk::InodeNumber;
 use extant_rt::Arc;
 
-use super::disk::{Random, assert_clean, format, has_e2fsprogs, mount, mount_with_pages};
+use super::disk::{Random, assert_clean, format, has_e2fsprogs, has_threads, mount, mount_with_pages};
 use super::kernel::KernelMount;
 use crate::file::fallocate::Fallocate;
 use crate::incore::inode_cache::InodeRef;
@@ -83,7 +83,7 @@ const SHARE: u64 = 64 << 10;
 
 #[test]
 fn threads_write_grow_and_cut_files_of_their_own_and_one_together() {
-    if !has_e2fsprogs() {
+    if !has_threads() || !has_e2fsprogs() {
         return;
     }
     let names = ["0", "1", "2", "3", "shared"];

@@ -3,7 +3,7 @@
 use extant_ondisk::InodeNumber;
 use extant_rt::Arc;
 
-use super::disk::{Random, assert_clean, format, has_e2fsprogs};
+use super::disk::{Random, assert_clean, format, has_e2fsprogs, has_threads};
 use super::names::new;
 use crate::error::{Error, Result};
 use crate::incore::inode_cache::InodeRef;
@@ -56,7 +56,7 @@ fn step(volume: &Arc<Volume>, random: &mut Random) -> Result<()> {
 
 #[test]
 fn threads_that_move_directories_about_leave_a_whole_tree() {
-    if !has_e2fsprogs() {
+    if !has_threads() || !has_e2fsprogs() {
         return;
     }
     for seed in 0..4 {

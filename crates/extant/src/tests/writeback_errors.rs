@@ -8,7 +8,7 @@ use extant_ondisk::extent::Entries;
 use extant_ondisk::{Extent, ExtentNode, FsBlock, InodeNumber, LogicalBlock};
 use extant_rt::{Arc, AtomicBool, AtomicU64, Ordering, sleep};
 
-use super::disk::{Random, assert_clean, format, has_e2fsprogs};
+use super::disk::{Random, assert_clean, format, has_e2fsprogs, has_threads};
 use super::names::new;
 use crate::Mount;
 use crate::error::Error;
@@ -215,7 +215,7 @@ fn wait_for(flag: &AtomicBool) {
 
 #[test]
 fn an_error_is_recorded_before_its_blocks_are_clean() {
-    if !has_e2fsprogs() {
+    if !has_threads() || !has_e2fsprogs() {
         return;
     }
     let (_memory, device) = disk();
@@ -240,7 +240,7 @@ fn an_error_is_recorded_before_its_blocks_are_clean() {
 
 #[test]
 fn what_is_written_over_a_run_that_fails_is_written_back_again() {
-    if !has_e2fsprogs() {
+    if !has_threads() || !has_e2fsprogs() {
         return;
     }
     for is_mapped in [false, true] {
@@ -324,6 +324,9 @@ fn append_and_sync(volume: &Arc<Volume>, device: &ContentFails, name: &str) -> u
 /// Writers, background threads and syncs of the whole side by side: what an `fsync` acknowledged is on the disk.
 #[test]
 fn no_fsync_acknowledges_what_was_lost() {
+    if !has_threads() {
+        return;
+    }
     const THREADS: u64 = 3;
     if !has_e2fsprogs() {
         return;

@@ -163,8 +163,7 @@ fn wanted() -> Option<u64> {
 
 #[test]
 fn a_panic_at_any_lock_leaves_no_half_operation_and_nothing_waits_for_it() {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads");
+    if !extant_testing::has_threads() {
         return;
     }
     if !has_tools() {

@@ -78,8 +78,7 @@ fn explore_threads(
 
 #[test]
 fn threads_at_work_survive_every_crash() {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads");
+    if !extant_testing::has_threads() {
         return;
     }
     if !has_tools() {
@@ -95,8 +94,7 @@ fn threads_at_work_survive_every_crash() {
 
 #[test]
 fn threads_with_held_files_survive_every_crash() {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads");
+    if !extant_testing::has_threads() {
         return;
     }
     if !has_tools() {
@@ -113,8 +111,7 @@ fn threads_with_held_files_survive_every_crash() {
 /// Each thread's directory lies in a band of its own, whose files a writeback context of its own writes.
 #[test]
 fn threads_with_a_writeback_context_each_survive_every_crash() {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads");
+    if !extant_testing::has_threads() {
         return;
     }
     if !has_tools() {
@@ -133,8 +130,7 @@ fn threads_with_a_writeback_context_each_survive_every_crash() {
 /// Attributes, files and then values go in updates of their own; another thread commits all the time, also in between.
 #[test]
 fn values_in_inodes_survive_commits_between_their_entries_and_them() {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads");
+    if !extant_testing::has_threads() {
         return;
     }
     if !has_tools() {

@@ -65,8 +65,7 @@ fn work(fs: &Filesystem, thread: u64, stop: &AtomicBool) -> BTreeMap<String, Vec
 
 #[test]
 fn files_that_threads_change_while_they_are_defragmented_have_what_was_written() {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads");
+    if !extant_testing::has_threads() {
         return;
     }
     for (seed, cache_bytes) in [(1, 0), (2, 16 << 20)] {

@@ -58,11 +58,8 @@ fn open(image: &Path) -> Result<Filesystem, Error> {
 
 /// A disk whose block is renewed every second.
 fn disk(scratch: &Path, features: &str) -> Option<PathBuf> {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads, which renew the block");
-        return None;
-    }
-    if !has_e2fsprogs() {
+    // A thread renews the block.
+    if !extant_testing::has_threads() || !has_e2fsprogs() {
         return None;
     }
     let features = format!("mmp,{features}");

@@ -220,8 +220,7 @@ fn fragment(fs: &Filesystem) {
 
 #[test]
 fn after_every_crash_a_file_is_a_verity_file_with_its_hashes_or_as_it_was() {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads");
+    if !extant_testing::has_threads() {
         return;
     }
     let Some(_alone) = alone() else { return };

@@ -31,8 +31,7 @@ fn fill(fs: &Filesystem, name: &str) -> Result<u64> {
 
 #[test]
 fn threads_use_a_limit_up_and_no_accepted_write_is_lost() {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads");
+    if !extant_testing::has_threads() {
         return;
     }
     let options = ["-b", "4096", "-O", "quota", "-E", "quotatype=usrquota:grpquota"];

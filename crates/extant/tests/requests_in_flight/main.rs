@@ -42,8 +42,7 @@ fn write_scattered(device: &Slow, file: &File, round: u8) -> u64 {
 
 #[test]
 fn scattered_blocks_are_written_side_by_side_where_the_device_takes_time() {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads");
+    if !extant_testing::has_threads() {
         return;
     }
     for (has_latency, in_flight) in [(true, 8..=16), (false, 1..=1)] {
@@ -63,8 +62,7 @@ fn scattered_blocks_are_written_side_by_side_where_the_device_takes_time() {
 
 #[test]
 fn a_file_read_in_order_is_read_ahead_side_by_side_where_the_device_takes_time() {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads");
+    if !extant_testing::has_threads() {
         return;
     }
     const BYTES: u64 = 12 * MIB + 5000;
@@ -109,8 +107,7 @@ fn walk(dir: &Dir, what: ReadAhead) -> u64 {
 
 #[test]
 fn a_tree_is_walked_and_checked_with_few_requests_many_at_once() {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads");
+    if !extant_testing::has_threads() {
         return;
     }
     const DIRECTORIES: u64 = 40;

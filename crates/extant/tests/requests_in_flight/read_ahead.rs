@@ -58,8 +58,7 @@ fn read_block(file: &File, block: u64) -> Option<u8> {
 
 #[test]
 fn a_reader_in_order_asks_the_device_for_little_itself() {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads");
+    if !extant_testing::has_threads() {
         return;
     }
     const BLOCKS: u64 = 4096;

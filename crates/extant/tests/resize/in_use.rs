@@ -56,8 +56,7 @@ fn work(fs: &Filesystem, thread: u64, stop: &AtomicBool) -> BTreeMap<String, Vec
 
 #[test]
 fn a_disk_in_use_grows_and_what_it_gets_is_used() {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads");
+    if !extant_testing::has_threads() {
         return;
     }
     for (arguments, sizes) in CASES {
@@ -157,8 +156,7 @@ fn check_tree(device: Arc<MemoryDevice>, tree: &[(String, Vec<u8>)]) -> Result<(
 
 #[test]
 fn every_crash_of_a_disk_that_grows_in_use_leaves_it_whole() {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads");
+    if !extant_testing::has_threads() {
         return;
     }
     let scale = extant_testing::crash_scale();

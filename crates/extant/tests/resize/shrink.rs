@@ -294,8 +294,7 @@ fn quota_files_move_and_count_on() {
 
 #[test]
 fn a_block_of_multiple_mount_protection_behind_the_new_end_is_refused_and_nothing_changes() {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads");
+    if !extant_testing::has_threads() {
         return;
     }
     // It lies behind the tables of all groups, most of which go.

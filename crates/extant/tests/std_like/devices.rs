@@ -1,9 +1,11 @@
 //! Storage of a program's own below a file system.
 
+use std::fs::File;
 use std::sync::{Arc, Mutex};
 
 use extant::device::{BlockDevice, FileExtDevice};
 use extant::{Mount, mkfs::Mkfs};
+use extant_testing::scratch;
 
 #[test]
 fn an_image_in_a_vector_is_mounted_and_taken_back() {
@@ -21,10 +23,11 @@ fn an_image_in_a_vector_is_mounted_and_taken_back() {
 
 #[test]
 fn an_open_file_of_the_host_holds_a_file_system() {
-    let file = tempfile::tempfile().expect("a file");
-    file.set_len(16 << 20).expect("a length");
+    let scratch = scratch();
+    let path = scratch.path().join("image");
+    File::create(&path).and_then(|file| file.set_len(16 << 20)).expect("a file");
     let device = || {
-        let file = file.try_clone().expect("a clone");
+        let file = File::options().read(true).write(true).open(&path).expect("an open file");
         FileExtDevice::new(file, 16 << 20, |file| file.sync_data())
     };
     Mkfs::new().format(&device()).expect("format");

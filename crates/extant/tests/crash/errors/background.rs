@@ -377,8 +377,7 @@ const REPEATS: usize = 200;
 
 #[test]
 fn a_failing_device_is_reported_while_threads_work_in_the_background() {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads");
+    if !extant_testing::has_threads() {
         return;
     }
     if !has_tools() {
@@ -441,8 +440,7 @@ const ATTEMPTS: u64 = 200;
 /// the writeback threads and of the journal's that no thread knows of.
 #[test]
 fn a_loss_in_the_background_that_is_not_reported_is_found() {
-    if !extant_rt::HAS_THREADS {
-        println!("skipped: WASI has no threads");
+    if !extant_testing::has_threads() {
         return;
     }
     if !has_tools() {
