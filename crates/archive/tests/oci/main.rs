@@ -11,13 +11,13 @@ mod mutations;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::Command;
 use std::sync::Arc;
 
 use build::{archive, header, member, seal};
 use collect::Collect;
 use extant_archive::oci::{Image, ImageChoice, ReadLayers};
 use extant_archive::{EntryKind, Error, Result};
+use extant_testing::Command;
 use layout::{CONFIG, INDEX, LAYER, Layout, MANIFEST, digest, gzip, link, named, with, zstd};
 use serde_json::json;
 
