@@ -1,6 +1,7 @@
 //! Disks in memory that `mke2fs` made, and what `e2fsck` and `debugfs` say of them.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use extant_block::{BlockDevice, MemoryDevice};
@@ -59,11 +60,16 @@ pub(crate) fn format(arguments: &[&str], kilobytes: u32, names: &[&str]) -> (Mem
 
 /// An image in memory.
 pub(crate) fn load(image: &Path) -> MemoryDevice {
-    let bytes = fs::read(image).unwrap();
-    let device = MemoryDevice::new(bytes.len() as u64);
-    for (index, chunk) in bytes.chunks(1 << 16).enumerate() {
-        if !is_zero(chunk) {
-            device.write_at((index as u64) << 16, chunk).unwrap();
+    let mut file = fs::File::open(image).unwrap();
+    let size = file.metadata().unwrap().len();
+    let device = MemoryDevice::new(size);
+    // In pieces: runtimes of WASI refuse to read 128 MiB at once.
+    let mut buf = vec![0; 1 << 16];
+    for at in (0..size).step_by(1 << 16) {
+        let piece = &mut buf[..(size - at).min(1 << 16) as usize];
+        file.read_exact(piece).unwrap();
+        if !is_zero(piece) {
+            device.write_at(at, piece).unwrap();
         }
     }
     device
