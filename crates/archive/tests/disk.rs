@@ -9,17 +9,17 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use collect::Collect;
 use extant::mkfs::Mkfs;
 use extant::{Filesystem, Mount};
 use extant_archive::{
     Attributes, Census, CopyOptions, DataRange, DiskFormat, DiskWalk, Entry, EntryKind, Error, Existing,
-    Extent, Import, Manner, Preserve, Shape, Sink, Source, TarWriter, TreePath, Walk, pour_concurrently,
+    Extent, Import, Manner, Preserve, Shape, Sink, Source, TarWriter, TreePath, pour_concurrently,
 };
 use extant_block::{BlockDevice, MemoryDevice};
-use tree::{is_root, make_tree};
+use tree::{Tree, is_root};
 
 fn new_disk(bytes: u64) -> (Arc<MemoryDevice>, Filesystem) {
     let device = Arc::new(MemoryDevice::new(bytes));
@@ -76,13 +76,12 @@ fn comparable(collect: &Collect) -> BTreeMap<String, Entry> {
 
 #[test]
 fn a_tree_comes_out_as_it_went_in() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    make_tree(&dir.path().join("tree"));
+    let tree = Tree::new();
     let (device, fs) = new_disk(64 << 20);
     let mut import = Import::new(&fs, "/", Manner::Unpack, None).unwrap();
-    pour_concurrently(Walk::new(dir.path().join("tree")), &mut import, Extent::Everything).unwrap();
+    pour_concurrently(tree.source(), &mut import, Extent::Everything).unwrap();
     drop(import);
-    let walked = Collect::all(Walk::new(dir.path().join("tree"))).unwrap();
+    let walked = Collect::all(tree.source()).unwrap();
     let read = Collect::all(DiskWalk::new(&fs, "/")).unwrap();
     let (walked_entries, read_entries) = (comparable(&walked), comparable(&read));
     for (path, entry) in &walked_entries {
@@ -101,19 +100,18 @@ fn a_tree_comes_out_as_it_went_in() {
 
 #[test]
 fn census_is_an_upper_bound_and_a_close_one() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let tree = dir.path().join("tree");
-    make_tree(&tree);
-    std::fs::create_dir(tree.join("many")).unwrap();
+    let tree = Tree::new();
+    let many = tree.dir.path().join("tree/many");
+    std::fs::create_dir(&many).unwrap();
     for number in 0..3000 {
-        std::fs::write(tree.join(format!("many/a-file-of-number-{number}")), vec![1; number]).unwrap();
+        std::fs::write(many.join(format!("a-file-of-number-{number}")), vec![1; number]).unwrap();
     }
     let mut census = Census::new(DiskFormat { block_size: 4096, cluster_size: 4096, inode_size: 256 });
-    Walk::new(&tree).pour(&mut census, Extent::Entries).unwrap();
+    tree.source().pour(&mut census, Extent::Entries).unwrap();
     let (_device, fs) = new_disk(64 << 20);
     let before = fs.statistics();
     let mut import = Import::new(&fs, "/", Manner::Unpack, None).unwrap();
-    Walk::new(&tree).pour(&mut import, Extent::Everything).unwrap();
+    tree.source().pour(&mut import, Extent::Everything).unwrap();
     drop(import);
     fs.sync().unwrap();
     let after = fs.statistics();
@@ -297,21 +295,20 @@ fn a_full_disk_is_an_error_and_stays_consistent() {
 /// Either outcome is right; neither a panic nor a walk without end.
 #[test]
 fn a_damaged_disk_gives_an_error_or_a_tree() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    make_tree(&dir.path().join("tree"));
+    let tree = Tree::new();
     let device = MemoryDevice::new(32 << 20);
     // Without checksums, which would stop most damage at the gate.
     Mkfs::new().features("^metadata_csum,^has_journal").unwrap().format(&device).unwrap();
     let device = Arc::new(device);
     let fs = Mount::new().open_device(device.clone()).unwrap();
     let mut import = Import::new(&fs, "/", Manner::Unpack, None).unwrap();
-    Walk::new(dir.path().join("tree")).pour(&mut import, Extent::Everything).unwrap();
+    tree.source().pour(&mut import, Extent::Everything).unwrap();
     drop(import);
     fs.unmount().unwrap();
     let mut sound = vec![0; 32 << 20];
     device.read_at(0, &mut sound).unwrap();
     let used: Vec<usize> = (0..sound.len()).filter(|at| !matches!(sound[*at], 0 | b'x')).collect();
-    let seed = u64::from(std::process::id());
+    let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     println!("seed {seed}");
     let mut state = seed | 1;
     let mut random = || {

@@ -12,9 +12,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use collect::Collect;
 use extant_archive::{
     Attributes, CopyOptions, Entry, EntryKind, Error, Existing, Extent, Extract, Shape, Sink, Source,
-    TreePath, Walk,
+    TreePath,
 };
-use tree::{is_root, make_tree};
+use tree::{Tree, is_root};
 
 fn entry(path: &str, kind: EntryKind) -> Entry {
     let attributes = Attributes { mode: 0o755, ..Attributes::default() };
@@ -23,13 +23,13 @@ fn entry(path: &str, kind: EntryKind) -> Entry {
 
 #[test]
 fn a_tree_comes_out_as_it_was() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    make_tree(&dir.path().join("tree"));
+    let tree = Tree::new();
+    let dir = &tree.dir;
     fs::create_dir(dir.path().join("out")).unwrap();
     let mut extract = Extract::new(dir.path().join("out"), CopyOptions::archive()).unwrap();
-    Walk::new(dir.path().join("tree")).pour(&mut extract, Extent::Everything).unwrap();
-    let before = Collect::all(Walk::new(dir.path().join("tree"))).unwrap();
-    let after = Collect::all(Walk::new(dir.path().join("out"))).unwrap();
+    tree.source().pour(&mut extract, Extent::Everything).unwrap();
+    let before = Collect::all(tree.source()).unwrap();
+    let after = Collect::all(tree.source_of("out")).unwrap();
     assert!(before.contents == after.contents);
     if !is_root() {
         println!("skipped: owners and devices need root");

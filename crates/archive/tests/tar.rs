@@ -8,13 +8,14 @@ mod tree;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use collect::Collect;
 use extant_archive::{
-    Entry, EntryKind, Error, Extent, Input, Shape, Source, TarReader, TarWriter, UserDatabase, Walk,
+    Entry, EntryKind, Error, Extent, Input, Shape, Source, TarReader, TarWriter, UserDatabase,
 };
 use extant_ondisk::Timestamp;
-use tree::{is_root, make_tree, shell};
+use tree::{Tree, is_root, shell};
 
 fn read(path: &Path) -> extant_archive::Result<Collect> {
     // GNU tar takes the host's names into default lists.
@@ -54,9 +55,9 @@ fn without_atime(entries: &BTreeMap<String, Entry>) -> BTreeMap<String, Entry> {
 /// same but for this.
 #[test]
 fn everything_gnu_tar_writes_is_read() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    make_tree(&dir.path().join("tree"));
-    let walked = Collect::all(Walk::new(dir.path().join("tree"))).unwrap();
+    let tree = Tree::new();
+    let dir = &tree.dir;
+    let walked = Collect::all(tree.source()).unwrap();
     let rich = "--format=posix --xattrs --xattrs-include=* --acls --numeric-owner";
     let forms = [
         ("pax", format!("{rich} -S"), true),
@@ -80,12 +81,12 @@ fn everything_gnu_tar_writes_is_read() {
 
 #[test]
 fn gnu_tar_reads_everything_that_is_written() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    make_tree(&dir.path().join("tree"));
-    let walked = Collect::all(Walk::new(dir.path().join("tree"))).unwrap();
+    let tree = Tree::new();
+    let dir = &tree.dir;
+    let walked = Collect::all(tree.source()).unwrap();
     let path = dir.path().join("ours.tar");
     let mut writer = TarWriter::new(File::create(&path).unwrap());
-    Walk::new(dir.path().join("tree")).pour(&mut writer, Extent::Everything).unwrap();
+    tree.source().pour(&mut writer, Extent::Everything).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().len() % 10240, 0);
     assert!(fs::metadata(&path).unwrap().len() < 10_000_000, "holes are not written");
 
@@ -95,7 +96,7 @@ fn gnu_tar_reads_everything_that_is_written() {
 
     fs::create_dir(dir.path().join("out")).unwrap();
     shell(dir.path(), "tar --xattrs --xattrs-include=* --acls --numeric-owner -p -C out -xf ours.tar 2>&1");
-    let extracted = Collect::all(Walk::new(dir.path().join("out"))).unwrap();
+    let extracted = Collect::all(tree.source_of("out")).unwrap();
     if is_root() {
         assert_same(&extracted.by_path(), &walked.by_path(), "extracted by GNU tar");
     } else {
@@ -106,11 +107,10 @@ fn gnu_tar_reads_everything_that_is_written() {
 
 #[test]
 fn the_same_tree_gives_the_same_bytes() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    make_tree(&dir.path().join("tree"));
+    let tree = Tree::new();
     let write = || {
         let mut bytes = Vec::new();
-        Walk::new(dir.path().join("tree")).pour(&mut TarWriter::new(&mut bytes), Extent::Everything).unwrap();
+        tree.source().pour(&mut TarWriter::new(&mut bytes), Extent::Everything).unwrap();
         bytes
     };
     assert!(write() == write());
@@ -118,8 +118,8 @@ fn the_same_tree_gives_the_same_bytes() {
 
 #[test]
 fn sizes_and_holes_are_seen_without_reading_content() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    make_tree(&dir.path().join("tree"));
+    let tree = Tree::new();
+    let dir = &tree.dir;
     shell(dir.path(), "tar --format=posix -S -C tree -cf a.tar .");
     let mut entries = Collect::default();
     let mut reader = TarReader::new(Input::file(File::open(dir.path().join("a.tar")).unwrap()).unwrap());
@@ -143,8 +143,8 @@ fn members_that_lead_out_are_refused() {
 
 #[test]
 fn damage_is_reported_and_never_panics() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    make_tree(&dir.path().join("tree"));
+    let tree = Tree::new();
+    let dir = &tree.dir;
     shell(dir.path(), "rm tree/dir/large; tar --format=posix --xattrs --acls -S -C tree -cf a.tar .");
     let whole = fs::read(dir.path().join("a.tar")).unwrap();
     let names = UserDatabase::parse(&fs::read("/etc/passwd").unwrap(), &fs::read("/etc/group").unwrap());
@@ -155,9 +155,9 @@ fn damage_is_reported_and_never_panics() {
     pour(whole.clone()).unwrap();
     assert!(matches!(pour(Vec::new()), Err(Error::Format { reason: "the archive is empty", .. })));
     assert!(matches!(pour(vec![b'x'; 2000]), Err(Error::Format { reason: "not a tar archive", .. })));
-    let seed = std::process::id();
+    let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     println!("seed {seed}");
-    let mut state = u64::from(seed) | 1;
+    let mut state = seed | 1;
     let mut random = || {
         state ^= state << 13;
         state ^= state >> 7;

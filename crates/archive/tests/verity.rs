@@ -2,10 +2,10 @@
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::Command;
 
 use extant_archive::{HashTree, Verity};
 use extant_block::{DeviceAccess, FileDevice, FileExt};
+use extant_testing::{Command, Output};
 
 const UUID: [u8; 16] = *b"extant's dm-test";
 
@@ -13,9 +13,9 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn veritysetup(words: &[&str]) -> std::process::Output {
+fn veritysetup(words: &[&str]) -> Output {
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
-    Command::new("veritysetup").args(words).env("PATH", path).output().expect("veritysetup")
+    Command::new("veritysetup").args(words).env("PATH", &path).output().expect("veritysetup")
 }
 
 /// A file of so many blocks, some of them zero, and room for the tree.

@@ -269,6 +269,10 @@ mod tests {
 
     #[test]
     fn a_request_that_panics_counts_as_failed() {
+        if cfg!(panic = "abort") {
+            println!("skipped: a panic ends the process");
+            return;
+        }
         let requests = DurableRequests::new();
         let panics = || requests.run(|| -> io::Result<()> { panic!("a device panics") });
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());

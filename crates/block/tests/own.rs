@@ -47,7 +47,9 @@ fn bytes_behind_a_lock_are_a_device() {
 
 #[test]
 fn what_is_written_at_offsets_is_a_device() {
-    let file = tempfile::tempfile().expect("a file");
+    let scratch = extant_testing::scratch();
+    let path = scratch.path().join("file");
+    let file = std::fs::File::options().read(true).write(true).create_new(true).open(path).expect("a file");
     file.set_len(BYTES + 1).expect("room");
     let syncs = AtomicU32::new(0);
     let device = FileExtDevice::new(file, BYTES, |file: &std::fs::File| {

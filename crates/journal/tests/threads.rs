@@ -132,6 +132,9 @@ fn race(journal: &Arc<Journal>, pairs: &Arc<Pairs>, rounds: u64) -> [u64; PAIRS]
 
 #[test]
 fn handles_never_straddle_a_freeze_and_nothing_is_lost() {
+    if !extant_testing::has_threads() {
+        return;
+    }
     let device = Arc::new(MemoryDevice::new(BLOCKS * u64::from(BLOCK)));
     let map = format_log(&*device, BLOCK, 1, 60);
     let journal =
@@ -221,6 +224,9 @@ fn commits_of_many_threads_are_shared() {
 
 #[test]
 fn the_background_thread_commits_and_checkpoints_by_itself() {
+    if !extant_testing::has_threads() {
+        return;
+    }
     let device = Arc::new(MemoryDevice::new(BLOCKS * u64::from(BLOCK)));
     let map = format_log(&*device, BLOCK, 1, 60);
     let journal = Journal::open(device.clone(), device, BLOCK, map, Options::default()).expect("open");
@@ -235,6 +241,9 @@ fn the_background_thread_commits_and_checkpoints_by_itself() {
 
 #[test]
 fn the_background_thread_commits_before_its_time_when_asked() {
+    if !extant_testing::has_threads() {
+        return;
+    }
     let device = Arc::new(MemoryDevice::new(BLOCKS * u64::from(BLOCK)));
     let map = format_log(&*device, BLOCK, 1, 60);
     let journal = Journal::open(device.clone(), device, BLOCK, map, Options::default()).expect("open");
@@ -277,6 +286,9 @@ impl Drop for Owner {
 
 #[test]
 fn a_client_dropped_by_the_background_thread_may_close_the_journal() {
+    if !extant_testing::has_threads() {
+        return;
+    }
     let device = Arc::new(MemoryDevice::new(BLOCKS * u64::from(BLOCK)));
     let map = format_log(&*device, BLOCK, 1, 60);
     let journal = Journal::open(device.clone(), device, BLOCK, map, Options::default()).expect("open");
@@ -461,6 +473,9 @@ impl Counting {
 
 #[test]
 fn a_log_is_replayed_with_several_reads_in_flight_where_they_take_time() {
+    if !extant_testing::has_threads() {
+        return;
+    }
     const LOG: u32 = 1200;
     let replayed = |has_latency: bool| {
         let device = Counting::new(2000, has_latency, FsBlock(2000));
@@ -494,6 +509,9 @@ fn a_log_is_replayed_with_several_reads_in_flight_where_they_take_time() {
 
 #[test]
 fn a_checkpoint_keeps_several_writes_in_flight_where_they_take_time() {
+    if !extant_testing::has_threads() {
+        return;
+    }
     for (has_latency, bad) in [(false, None), (true, None), (true, Some(FsBlock(HOME + 40)))] {
         let device = Counting::new(BLOCKS, has_latency, bad.unwrap_or(FsBlock(BLOCKS)));
         let map = format_log(&*device, BLOCK, 1, 190);

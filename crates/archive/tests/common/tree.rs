@@ -2,16 +2,21 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+
+use extant_archive::Source;
+use extant_testing::Command;
+use tempfile::TempDir;
 
 #[cfg(unix)]
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Programs of Linux, which the runner of the tests runs on other hosts, say it.
 #[cfg(not(unix))]
 pub fn is_root() -> bool {
-    false
+    let said = Command::new("id").arg("-u").output().unwrap();
+    said.stdout == b"0\n"
 }
 
 /// Runs a shell script in `dir`, which must succeed.
@@ -21,8 +26,56 @@ pub fn shell(dir: &Path, script: &str) {
     assert!(out.status.success(), "{script}\n{}", String::from_utf8_lossy(&said));
 }
 
+/// A directory of the host with a directory `tree` in it, which has one of everything that the user may make.
+pub struct Tree {
+    pub dir: TempDir,
+}
+
+impl Tree {
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        make_tree(&dir.path().join("tree"));
+        Self { dir }
+    }
+
+    /// The tree as it is now.
+    pub fn source(&self) -> impl Source + Send + 'static + use<> {
+        self.source_of("tree")
+    }
+
+    /// What is in the directory `name` beside the tree, or the tree itself. Other hosts show no owners, devices, attributes, holes or odd
+    /// names; GNU tar's archive has them all.
+    pub fn source_of(&self, name: &str) -> impl Source + Send + 'static + use<> {
+        #[cfg(target_os = "linux")]
+        return extant_archive::Walk::new(self.dir.path().join(name));
+        #[cfg(not(target_os = "linux"))]
+        {
+            use extant_archive::{Input, TarReader, UserDatabase};
+            let rich =
+                "--format=posix --pax-option=delete=atime,delete=ctime --xattrs --xattrs-include=* --acls";
+            shell(
+                self.dir.path(),
+                &format!("tar {rich} --numeric-owner -S --sort=name -C {name} -cf {name}.tar ."),
+            );
+            let archive = fs::File::open(self.dir.path().join(format!("{name}.tar"))).unwrap();
+            // GNU tar takes the host's names into default lists.
+            let names =
+                UserDatabase::parse(&fs::read("/etc/passwd").unwrap(), &fs::read("/etc/group").unwrap());
+            TarReader::new(Input::file(archive).unwrap()).names(names)
+        }
+    }
+}
+
+/// Windows and WASI do not remove what they have no names for, and WASI waits for a writer to a pipe.
+#[cfg(not(unix))]
+impl Drop for Tree {
+    fn drop(&mut self) {
+        shell(self.dir.path(), "rm -rf tree out");
+    }
+}
+
 /// Makes a tree with one of everything that the user may make.
-pub fn make_tree(root: &Path) {
+fn make_tree(root: &Path) {
     fs::create_dir(root).unwrap();
     shell(
         root,

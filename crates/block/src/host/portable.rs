@@ -51,9 +51,18 @@ pub fn refuse_loop_attached(_path: &Path, _file: &Metadata) -> Result<(), Error>
     Ok(())
 }
 
+/// Why a file is not opened as asked. A file that is only read is not mapped anywhere.
+fn refused_transfer(access: DeviceAccess) -> Option<&'static str> {
+    match access.transfer {
+        Transfer::Direct => Some("direct I/O is offered on Linux only"),
+        Transfer::Mapped if !access.read_only => Some("memory maps of files are offered on Linux only"),
+        Transfer::Mapped | Transfer::Buffered => None,
+    }
+}
+
 /// Opens a file, which is not truncated.
 pub fn open(path: &Path, access: DeviceAccess, _is_block_special: bool) -> io::Result<File> {
-    if access.transfer == Transfer::Direct {
+    if refused_transfer(access).is_some() {
         return Err(io::ErrorKind::Unsupported.into());
     }
     let mut options = OpenOptions::new();
@@ -72,8 +81,10 @@ pub fn claim(_path: &Path) -> io::Result<File> {
 /// The error that corresponds to the host's refusal to open.
 pub fn refusal(path: &Path, access: DeviceAccess, _is_block_special: bool, source: io::Error) -> Error {
     let path = path.to_owned();
-    if access.transfer == Transfer::Direct && source.kind() == io::ErrorKind::Unsupported {
-        return Error::Unsuitable { path, reason: "direct I/O is offered on Linux only" };
+    if let Some(reason) = refused_transfer(access)
+        && source.kind() == io::ErrorKind::Unsupported
+    {
+        return Error::Unsuitable { path, reason };
     }
     if system::is_excluded(&source) {
         return Error::Locked { path, holder: None };

@@ -18,7 +18,7 @@ const CACHE_BYTES: [u64; 3] = [1 << 10, 1 << 19, 1 << 26];
 
 fn mounted(cache_bytes: u64) -> (Arc<MemoryDevice>, Arc<Volume>) {
     let device = Arc::new(format(&["-b", "1024", "-N", "8192"], 32 << 10, &[]).0);
-    let options = Options { background: true, cache_bytes, ..Options::default() };
+    let options = Options { cache_bytes, ..Options::default() };
     let volume = Volume::mount(device.clone(), &options).unwrap().0;
     (device, volume)
 }

@@ -1,6 +1,7 @@
 //! Disks in memory that `mke2fs` made, and what `e2fsck` and `debugfs` say of them.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use extant_block::{BlockDevice, MemoryDevice};
@@ -57,13 +58,20 @@ pub(crate) fn format(arguments: &[&str], kilobytes: u32, names: &[&str]) -> (Mem
     (load(&image), inodes)
 }
 
+/// Images are read and written in pieces: runtimes of WASI refuse to transfer 128 MiB at once.
+const PIECE_BYTES: usize = 1 << 16;
+
 /// An image in memory.
 pub(crate) fn load(image: &Path) -> MemoryDevice {
-    let bytes = fs::read(image).unwrap();
-    let device = MemoryDevice::new(bytes.len() as u64);
-    for (index, chunk) in bytes.chunks(1 << 16).enumerate() {
-        if !is_zero(chunk) {
-            device.write_at((index as u64) << 16, chunk).unwrap();
+    let mut file = fs::File::open(image).unwrap();
+    let size = file.metadata().unwrap().len();
+    let device = MemoryDevice::new(size);
+    let mut buf = vec![0; PIECE_BYTES];
+    for at in (0..size).step_by(PIECE_BYTES) {
+        let piece = &mut buf[..(size - at).min(PIECE_BYTES as u64) as usize];
+        file.read_exact(piece).unwrap();
+        if !is_zero(piece) {
+            device.write_at(at, piece).unwrap();
         }
     }
     device
@@ -72,9 +80,13 @@ pub(crate) fn load(image: &Path) -> MemoryDevice {
 /// Writes a device into a file of `scratch`.
 pub(crate) fn store(device: &dyn BlockDevice, scratch: &tempfile::TempDir) -> PathBuf {
     let path = scratch.path().join("stored");
-    let mut bytes = vec![0; device.size() as usize];
-    device.read_at(0, &mut bytes).unwrap();
-    fs::write(&path, bytes).unwrap();
+    let mut file = fs::File::create(&path).unwrap();
+    let mut buf = vec![0; PIECE_BYTES];
+    for at in (0..device.size()).step_by(PIECE_BYTES) {
+        let piece = &mut buf[..(device.size() - at).min(PIECE_BYTES as u64) as usize];
+        device.read_at(at, piece).unwrap();
+        file.write_all(piece).unwrap();
+    }
     path
 }
 

@@ -7,7 +7,7 @@ use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::InodeNumber;
 use extant_rt::{Arc, AtomicBool, AtomicU64, Ordering, parallel, sleep, yield_now};
 
-use super::disk::{Random, assert_clean, format, has_e2fsprogs, mount_with_pages};
+use super::disk::{Random, assert_clean, format, has_e2fsprogs, has_threads, mount_with_pages};
 use super::names::new;
 use crate::error::Error;
 use crate::file::fallocate::Fallocate;
@@ -332,6 +332,9 @@ fn memory_stays_bounded_and_reading_on_reads_ahead() {
 
 #[test]
 fn what_is_appended_is_written_once_it_is_long_and_what_is_written_over_is_not() {
+    if !has_threads() {
+        return;
+    }
     let inner = disk(64 << 10);
     // A disk of one group has one context, whose runs are of 8 MiB.
     let options = Options { page_cache_bytes: Some(1 << 30), ..Options::default() };
@@ -392,7 +395,7 @@ fn the_time_of_a_write_is_told_as_exactly_as_the_inode_can_say_it() {
 
 #[test]
 fn who_reads_and_writes_a_file_does_not_wait_for_the_device_that_writes_it_back() {
-    if !has_e2fsprogs() {
+    if !has_threads() || !has_e2fsprogs() {
         return;
     }
     let memory = disk(32 << 10);

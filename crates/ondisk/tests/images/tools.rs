@@ -48,7 +48,10 @@ impl Image {
             arguments.extend(["-d", &tree_name]);
         }
         arguments.extend([&path_name, *size]);
-        run("mke2fs", &arguments)?;
+        let made = run("mke2fs", &arguments);
+        // WASI opens what it does not know to remove a directory, and would wait for a writer to the pipe.
+        run("rm", &["-rf", &tree_name]).expect("rm");
+        made?;
         Some(Self { path, _dir: dir })
     }
 

@@ -52,6 +52,9 @@ fn disturb(world: &World, task: u64, steps: u64, random: &mut Random) {
 /// All is written in the end, and every list is empty; no inode is written by two at once (the model panics).
 #[test]
 fn nothing_is_lost_while_the_count_changes() {
+    if !extant_testing::has_threads() {
+        return;
+    }
     explore(&plan::exploration(SCHEDULES), |seed| {
         let mut random = Random(seed);
         let threads = 1 + random.below(2) as usize;
@@ -77,6 +80,9 @@ fn nothing_is_lost_while_the_count_changes() {
 /// changes.
 #[test]
 fn sync_finds_all_that_was_dirty_before_it() {
+    if !extant_testing::has_threads() {
+        return;
+    }
     explore(&plan::exploration(SCHEDULES), |seed| {
         let mut random = Random(seed);
         let world = world(&mut random, 1);
@@ -111,6 +117,9 @@ fn sync_finds_all_that_was_dirty_before_it() {
 /// Stopping releases all threads: those that wait for all inodes, and those that are throttled.
 #[test]
 fn stop_lets_everybody_go() {
+    if !extant_testing::has_threads() {
+        return;
+    }
     explore(&plan::exploration(SCHEDULES), |seed| {
         let mut random = Random(seed);
         let threads = 1 + random.below(2) as usize;
