@@ -98,7 +98,8 @@ impl Directories {
 
     /// Makes a directory, which is held alone, one whose names threads change side by side, if it has an index and few others are such.
     pub(crate) fn share_directory(&self, dir: &Arc<Inode>) {
-        if self.has_leaves(dir)
+        if dir.is_directory()
+            && self.has_leaves(dir)
             && dir.leaf_map().is_none()
             && let Ok(root) = self.index_root(dir)
             && let Some(map) = self.leaf_maps_left.take(root.hasher)

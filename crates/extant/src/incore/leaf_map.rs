@@ -18,8 +18,8 @@ use extant_rt::{Arc, AtomicBool, AtomicU32, AtomicU64, LockClass, Ordering, Padd
 
 use crate::incore::buffer::Buffer;
 
-/// How many directories of a file system have one.
-const COUNT_MAX: u32 = 16;
+/// How many directories of a file system have one: the leaves that their locks keep stay in memory, 16 MiB of blocks of 4 KiB.
+const COUNT_MAX: u32 = 4;
 
 /// Locks for the leaves: so many that threads at different leaves seldom meet.
 const LOCKS: usize = if cfg!(extant_rt = "shuttle") { 4 } else { 1024 };
@@ -37,20 +37,22 @@ pub(crate) struct Leaf {
     pub(crate) block: FsBlock,
 }
 
-/// How many more directories may have a map.
+/// How many more directories may have a map, and how many had one.
 #[derive(Clone, Debug)]
-pub(crate) struct LeafMapsLeft(Arc<AtomicU32>);
+pub(crate) struct LeafMapsLeft(Arc<(AtomicU32, AtomicU64)>);
 
 impl LeafMapsLeft {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(AtomicU32::new(COUNT_MAX)))
+        Self(Arc::new((AtomicU32::new(COUNT_MAX), AtomicU64::new(0))))
     }
 
     /// A map that shows nothing yet, if another one may be.
     pub(crate) fn take(&self, hasher: DirHasher) -> Option<LeafMap> {
         let one_less = |left: u32| left.checked_sub(1);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).ok()?;
-        Some(LeafMap::new(hasher, self.clone()))
+        let (left, made) = &*self.0;
+        left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).ok()?;
+        let number = made.fetch_add(1, Ordering::Relaxed);
+        Some(LeafMap::new(hasher, number, self.clone()))
     }
 }
 
@@ -70,7 +72,8 @@ pub(crate) struct LeafMap {
     pub(crate) hasher: DirHasher,
     /// Odd while it changes which leaf of the directory holds which hashes.
     pub(crate) index_version: AtomicU64,
-    /// Counts the changes of the directory's attributes: of all fields but size, times of access and what maps its blocks.
+    /// Counts the changes of the directory's attributes: of all fields but size, times of access and what maps its blocks. Another map of
+    /// the directory, after it left memory, has other numbers.
     pub(crate) attributes_version: AtomicU64,
     /// The version of the index that it shows.
     version: AtomicU64,
@@ -87,17 +90,17 @@ pub(crate) struct LeafMap {
 
 impl Drop for LeafMap {
     fn drop(&mut self) {
-        self.left.0.fetch_add(1, Ordering::Relaxed);
+        self.left.0.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl LeafMap {
-    fn new(hasher: DirHasher, left: LeafMapsLeft) -> Self {
+    fn new(hasher: DirHasher, number: u64, left: LeafMapsLeft) -> Self {
         let empty = || (0..LEAVES_MAX).map(|_| AtomicU32::new(0)).collect();
         Self {
             hasher,
             index_version: AtomicU64::new(0),
-            attributes_version: AtomicU64::new(0),
+            attributes_version: AtomicU64::new(number << 32),
             version: AtomicU64::new(NONE),
             is_void: AtomicBool::new(false),
             len: AtomicU32::new(0),

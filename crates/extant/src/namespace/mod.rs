@@ -105,7 +105,9 @@ impl Namespace {
     }
 
     fn lookup_in_blocks(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<InodeRef> {
-        if let Some(leaf) = self.hold_leaf(dir, name, LeafHold::Shared)? {
+        if name.len() <= NAME_MAX
+            && let Some(leaf) = self.hold_leaf(dir, name, LeafHold::Shared)?
+        {
             // Its names are gone with its last blocks.
             if self.attributes_of_directory(dir).links_count() == 0 {
                 return Err(Error::NotFound);
