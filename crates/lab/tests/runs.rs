@@ -159,14 +159,18 @@ fn lines_that_all_handles_write_keep_a_load_from_scaling() {
 }
 
 #[test]
-fn loads_of_suites_on_directories_of_their_own_scale_and_those_in_one_do_not() {
+fn loads_of_suites_scale_in_directories_of_their_own_and_as_far_as_they_work_side_by_side_in_one() {
     let rate = |load: &str| {
         let document = lab(&["run", load, "--cpus", "1,8", "--microseconds", "500", "--json"]);
         let document: Value = serde_json::from_str(&document).expect("JSON");
         let rate = |run: usize| document["runs"][run]["per_second"].as_f64().expect("a rate");
         rate(1) / rate(0)
     };
-    let (own, shared) = (["mwcl", "mwrl", "drbl", "dwol", "mrpl"], ["mwcm", "mwrm"]);
-    own.iter().for_each(|load| assert!(rate(load) > 0.85, "{load}: {}", rate(load)));
-    shared.iter().for_each(|load| assert!(rate(load) < 0.5, "{load}: {}", rate(load)));
+    let own = ["mwcl", "mwrl", "drbl", "dwol", "mrpl"].map(|load| (load, 0.85..1.1));
+    // Creates and unlinks hold a leaf of the one directory each, renames the directory.
+    let shared = [("mwcm", 0.5..1.0), ("mwum", 0.5..1.0), ("mwrm", 0.0..0.5)];
+    for (load, wanted) in own.into_iter().chain(shared) {
+        let rate = rate(load);
+        assert!(wanted.contains(&rate), "{load}: {rate}");
+    }
 }
