@@ -161,7 +161,8 @@ fn lines_that_all_handles_write_keep_a_load_from_scaling() {
 #[test]
 fn loads_of_suites_scale_in_directories_of_their_own_and_as_far_as_they_work_side_by_side_in_one() {
     let rate = |load: &str| {
-        let document = lab(&["run", load, "--cpus", "1,8", "--microseconds", "500", "--json"]);
+        let run = ["run", load, "--cpus", "1,8", "--microseconds", "500", "--steps-max", "1500", "--json"];
+        let document = lab(&run);
         let document: Value = serde_json::from_str(&document).expect("JSON");
         let rate = |run: usize| document["runs"][run]["per_second"].as_f64().expect("a rate");
         rate(1) / rate(0)
