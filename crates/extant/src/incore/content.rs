@@ -29,9 +29,7 @@ impl ContentLocks {
             mapping: BiasedRwLock::with_key(LockClass::MAPPING, number, ()),
         }
     }
-}
 
-impl ContentLocks {
     /// Holds the index of a directory, and the count of its blocks, beside those who change names in other leaves.
     pub(crate) fn lock_index(&self) -> BiasedWriteGuard<'_, ()> {
         self.mapping.write()

@@ -8,7 +8,9 @@
 //!
 //! Locks: `LEAF`, never two at once.
 //!
-//! Invariants: what [`LeafMap::find`] gives is true if [`LeafMap::index_version`] is the same before it, after it and while the leaf's lock is held. Changes are made under `MAPPING` of the directory, alone, between two increments.
+//! Invariants: what [`LeafMap::find`] gives is true if [`LeafMap::index_version`] is the same before it, after it and while the leaf's lock
+//! is held. Changes are made under `MAPPING` of the directory, alone, between two increments: stored with release and loaded with acquire,
+//! so that who sees one of them sees the first increment, too.
 //!
 //! Tests: below, `tests/shared_dirs.rs`.
 
@@ -135,13 +137,13 @@ impl LeafMap {
 
     /// The leaf of a hash, and where the hashes of that leaf end, unless it is the last one.
     pub(crate) fn find(&self, hash: u32) -> (Leaf, Option<u32>) {
-        let len = (self.len.load(Ordering::Relaxed) as usize).min(LEAVES_MAX);
+        let len = (self.len.load(Ordering::Acquire) as usize).min(LEAVES_MAX);
         let (mut low, mut high) = (0, len);
         while low + 1 < high {
             let middle = low.midpoint(high);
-            if self.hashes[middle].load(Ordering::Relaxed) <= hash { low = middle } else { high = middle }
+            if self.hashes[middle].load(Ordering::Acquire) <= hash { low = middle } else { high = middle }
         }
-        let end = (high < len).then(|| self.hashes[high].load(Ordering::Relaxed));
+        let end = (high < len).then(|| self.hashes[high].load(Ordering::Acquire));
         (self.leaf(low), end)
     }
 
@@ -154,7 +156,7 @@ impl LeafMap {
         for (at, (hash, leaf)) in leaves.iter().enumerate() {
             self.put(at, *hash, *leaf);
         }
-        self.len.store(leaves.len() as u32, Ordering::Relaxed);
+        self.len.store(leaves.len() as u32, Ordering::Release);
         self.version.store(version, Ordering::Release);
     }
 
@@ -171,21 +173,21 @@ impl LeafMap {
             at -= 1;
         }
         self.put(at, hash, leaf);
-        self.len.store(len as u32 + 1, Ordering::Relaxed);
+        self.len.store(len as u32 + 1, Ordering::Release);
         self.version.store(version, Ordering::Release);
     }
 
     fn leaf(&self, at: usize) -> Leaf {
         Leaf {
-            logical: LogicalBlock(self.logicals[at].load(Ordering::Relaxed)),
-            block: FsBlock(self.blocks[at].load(Ordering::Relaxed)),
+            logical: LogicalBlock(self.logicals[at].load(Ordering::Acquire)),
+            block: FsBlock(self.blocks[at].load(Ordering::Acquire)),
         }
     }
 
     fn put(&self, at: usize, hash: u32, leaf: Leaf) {
-        self.hashes[at].store(hash, Ordering::Relaxed);
-        self.logicals[at].store(leaf.logical.0, Ordering::Relaxed);
-        self.blocks[at].store(leaf.block.0, Ordering::Relaxed);
+        self.hashes[at].store(hash, Ordering::Release);
+        self.logicals[at].store(leaf.logical.0, Ordering::Release);
+        self.blocks[at].store(leaf.block.0, Ordering::Release);
     }
 }
 

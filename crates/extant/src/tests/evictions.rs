@@ -107,9 +107,6 @@ fn inodes_stay_in_memory_until_their_commit_is_durable() {
 /// taken away.
 #[test]
 fn an_inode_that_is_in_use_again_is_not_deleted() {
-    if !has_threads() {
-        return;
-    }
     let device = Arc::new(MemoryDevice::new(8 << 20));
     crate::mkfs::Mkfs::new().format(&*device).expect("an empty disk");
     let volume = super::disk::mount(&device);
