@@ -90,7 +90,7 @@ impl Directories {
             return held;
         }
         let held = dir.content.write();
-        if dir.waits.fetch_add(1, Ordering::Relaxed) >= WAITS {
+        if dir.note_wait() >= WAITS {
             self.share_directory(dir);
         }
         held

@@ -49,19 +49,13 @@ pub(crate) struct Inode {
     pub(crate) is_replaced: AtomicBool,
     /// Distinguishes a directory whose names are cached from all others that were ever in memory; 0 if none are.
     pub(crate) identity: AtomicU64,
-    /// Waits of threads that change a directory's names for each other.
-    pub(crate) waits: AtomicU32,
-    /// The leaves of a directory whose names threads change at once.
-    leaf_map: OnceBox<LeafMap>,
     /// For a directory: some of its cached names had no room near the others.
     pub(crate) has_far_names: AtomicBool,
     state: Mutex<InodeState>,
     /// Where the content ends ([`InodeState::size`]), for readers without `INODE_STATE` (kernel `i_size_read`).
     size: AtomicU64,
-    /// The inode's flags, likewise.
-    flags: AtomicU32,
-    /// The inode's type and permissions, likewise.
-    mode: AtomicU32,
+    /// The inode's flags, and above them its type and permissions, likewise.
+    flags_and_mode: AtomicU64,
     /// See [`Inode::needs_time`].
     time_noted: AtomicU64,
     pub(crate) users: AtomicU32,
@@ -72,13 +66,17 @@ pub(crate) struct Inode {
     orphan: AtomicBool,
 }
 
-/// The page-cache state of an inode.
+/// The state of an inode whose content is in the page cache, or is used by several threads.
 #[derive(Debug)]
 struct Paged {
     locks: ContentLocks,
     pages: BiasedRwLock<InodePages>,
     writeback: extant_writeback::InodeWriteback,
     writers: Writers,
+    /// The leaves of a directory whose names threads change at once.
+    leaf_map: OnceBox<LeafMap>,
+    /// Waits of threads that change a directory's names for each other.
+    waits: AtomicU32,
 }
 
 /// Whether several threads write into a file.
@@ -135,8 +133,7 @@ impl InodeState {
 
 impl Inode {
     pub(crate) fn new(number: InodeNumber, home: (FsBlock, usize), raw: RawInode) -> Self {
-        let (generation, size) = (raw.generation(), raw.size());
-        let (flags, mode) = (raw.flags().bits(), raw.mode());
+        let (generation, size, flags_and_mode) = (raw.generation(), raw.size(), flags_and_mode(&raw));
         let state = InodeState {
             raw: Arc::new(raw),
             delalloc: DelallocState::default(),
@@ -159,13 +156,10 @@ impl Inode {
             writeback_error: WritebackError::default(),
             is_replaced: AtomicBool::new(false),
             identity: AtomicU64::new(0),
-            waits: AtomicU32::new(0),
-            leaf_map: OnceBox::new(),
             has_far_names: AtomicBool::new(false),
             state: Mutex::new(LockClass::INODE_STATE, state),
             size: AtomicU64::new(size),
-            flags: AtomicU32::new(flags),
-            mode: AtomicU32::new(mode.into()),
+            flags_and_mode: AtomicU64::new(flags_and_mode),
             time_noted: AtomicU64::new(0),
             users: AtomicU32::new(0),
             recently_used: AtomicBool::new(true),
@@ -180,6 +174,8 @@ impl Inode {
             pages: BiasedRwLock::new(LockClass::PAGES, InodePages::default()),
             writeback: extant_writeback::InodeWriteback::new(),
             writers: Writers::default(),
+            leaf_map: OnceBox::new(),
+            waits: AtomicU32::new(0),
         })
     }
 
@@ -241,6 +237,7 @@ impl Inode {
         self.state.lock().raw.clone()
     }
 
+    #[inline]
     pub(crate) fn state(&self) -> MutexGuard<'_, InodeState> {
         self.state.lock()
     }
@@ -248,8 +245,7 @@ impl Inode {
     /// To be called with the state's lock held, after its size, flags or mode changed.
     pub(crate) fn publish(&self, state: &InodeState) {
         self.size.store(state.size(), Ordering::Release);
-        self.flags.store(state.raw.flags().bits(), Ordering::Release);
-        self.mode.store(state.raw.mode().into(), Ordering::Release);
+        self.flags_and_mode.store(flags_and_mode(&state.raw), Ordering::Release);
     }
 
     /// Whether a write at this time is to be noted in the fields, which may also refuse it or be changed by it. Not if another was noted in
@@ -283,12 +279,17 @@ impl Inode {
 
     /// The leaves of a directory whose names threads change at once.
     pub(crate) fn leaf_map(&self) -> Option<&LeafMap> {
-        self.leaf_map.get()
+        self.paged.get()?.leaf_map.get()
     }
 
     /// Makes it a directory whose names threads change at once. `INODE` is held alone.
     pub(crate) fn set_leaf_map(&self, map: LeafMap) {
-        self.leaf_map.get_or_init(|| map);
+        self.paged().leaf_map.get_or_init(|| map);
+    }
+
+    /// Notes that a thread which changes a directory's names waited for another: how many did before.
+    pub(crate) fn note_wait(&self) -> u32 {
+        self.paged().waits.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Drops the time of a write that was noted.
@@ -312,7 +313,7 @@ impl Inode {
 
     /// The flags, for what needs no other field with them.
     pub(crate) fn flags(&self) -> InodeFlags {
-        InodeFlags::from_bits_retain(self.flags.load(Ordering::Acquire))
+        InodeFlags::from_bits_retain(self.flags_and_mode.load(Ordering::Acquire) as u32)
     }
 
     pub(crate) fn owner(&self) -> Owner {
@@ -320,7 +321,7 @@ impl Inode {
     }
 
     pub(crate) fn file_type(&self) -> FileType {
-        FileType::from_mode(self.mode.load(Ordering::Acquire) as u16)
+        FileType::from_mode((self.flags_and_mode.load(Ordering::Acquire) >> 32) as u16)
     }
 
     pub(crate) fn is_directory(&self) -> bool {
@@ -365,6 +366,10 @@ impl Inode {
         let ContentLocks { writeback, mapping } = self.content_locks();
         Some(WritebackGuard::Beside { mapping, _writeback: writeback.try_lock()?, _content: content })
     }
+}
+
+fn flags_and_mode(raw: &RawInode) -> u64 {
+    u64::from(raw.mode()) << 32 | u64::from(raw.flags().bits())
 }
 
 /// The number of a time's tick; not 0.

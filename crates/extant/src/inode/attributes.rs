@@ -191,10 +191,6 @@ impl Inodes {
     pub(crate) fn attributes(&self, inode: &Inode) -> Metadata {
         let state = inode.state();
         let (mut size, delalloc) = (state.size(), state.delalloc);
-        // The next change gets another time.
-        if delalloc.time.is_some() || state.raw.file_type() == FileType::Directory {
-            inode.forget_time_noted();
-        }
         let mut written;
         let raw = match delalloc.time {
             // As exactly as the inode can say it.
@@ -207,6 +203,10 @@ impl Inodes {
             None => &*state.raw,
         };
         let file_type = raw.file_type();
+        if delalloc.time.is_some() || file_type == FileType::Directory {
+            // The next change gets another time.
+            inode.forget_time_noted();
+        }
         if file_type == FileType::Symlink
             && self.features.has_encryption
             && raw.flags().contains(InodeFlags::ENCRYPT)
