@@ -27,6 +27,8 @@ const DIRECTORIES_OF_MKFS: u32 = 2;
 /// Groups of a neighbourhood where there are no flex groups, and at most.
 const NEIGHBOURS: u32 = 16;
 const NEIGHBOURS_MAX: u32 = 64;
+/// Groups in which threads make the files of one directory side by side.
+const GROUPS_OF_THREADS: u32 = 64;
 /// Neighbourhoods that are looked at for another directory.
 const NEIGHBOURHOODS_MAX: u32 = 64;
 
@@ -102,8 +104,11 @@ impl InodeAllocator {
         let group = if parent.group.0 < self.geometry.group_count { parent.group } else { GroupNumber(0) };
         match kind {
             InodeKind::Other => {
-                let first = if parent.is_shared { self.group_of_thread(group) } else { group };
-                self.find_group_other(parent.number, group, first, allocate)
+                let (near, first) = match parent.is_shared {
+                    true => self.groups_of_threads(group),
+                    false => (self.neighbourhood(group), group),
+                };
+                self.find_group_other(parent.number, group, near, first, allocate)
             }
             InodeKind::TopDirectory | InodeKind::Directory => {
                 let hint = parent.last.map_or(u32::MAX, |last| last.0.load(Ordering::Relaxed));
@@ -128,10 +133,10 @@ impl InodeAllocator {
         &self,
         directory: InodeNumber,
         own: GroupNumber,
+        near: Range<u32>,
         first: GroupNumber,
         allocate: impl Fn(GroupNumber) -> Option<NewInode>,
     ) -> Option<NewInode> {
-        let near = self.neighbourhood(own);
         let mut in_turn =
             self.with_inodes.range(first.0..near.end).chain(self.with_inodes.range(near.start..first.0));
         if let Some(made) = in_turn.find_map(&allocate) {
@@ -147,10 +152,14 @@ impl InodeAllocator {
         Some(made)
     }
 
-    /// A group of a group's neighbourhood, another for each thread as far as there are so many.
-    fn group_of_thread(&self, group: GroupNumber) -> GroupNumber {
-        let near = self.neighbourhood(group);
-        GroupNumber(near.start + (group.0 - near.start + thread_slot() as u32) % near.len().max(1) as u32)
+    /// The groups around a group in which threads make files side by side, and the calling thread's, another one for each as far as there
+    /// are so many.
+    fn groups_of_threads(&self, group: GroupNumber) -> (Range<u32>, GroupNumber) {
+        let count = GROUPS_OF_THREADS.next_multiple_of(self.neighbours());
+        let start = group.0 - group.0 % count;
+        let near = start..(start + count).min(self.geometry.group_count);
+        let own = near.start + (group.0 - near.start + thread_slot() as u32) % near.len().max(1) as u32;
+        (near, GroupNumber(own))
     }
 
     fn find_group_orlov(

@@ -17,7 +17,7 @@ use extant_ondisk::dir_hash::DirHasher;
 use extant_ondisk::dirent::NewEntry;
 use extant_ondisk::htree::{Dots, PackedDirectory, RootInfo};
 use extant_ondisk::{FsBlock, InodeFlags, InodeNumber, RawInode, Structure, dirent};
-use extant_rt::{Arc, Ordering};
+use extant_rt::Arc;
 
 use super::blocks::NewContent;
 use super::layout::runs_of;
@@ -188,7 +188,7 @@ impl Defrag<'_, '_> {
             return Ok(runs);
         }
         if let Some(map) = dir.leaf_map() {
-            map.index_version.fetch_add(2, Ordering::AcqRel);
+            map.forget();
         }
         let block_size = u64::from(volume.geometry.block_size);
         let space = &mut self.space;

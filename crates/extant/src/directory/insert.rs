@@ -6,7 +6,7 @@
 use extant_ondisk::dirent::NewEntry;
 use extant_ondisk::htree::{DxKind, DxNodeMut, LeafSplit, make_root_from_linear, max_indirect_levels};
 use extant_ondisk::{FileType, InodeFlags, InodeNumber, LogicalBlock, RawInode, dirent};
-use extant_rt::{Arc, BiasedWriteGuard};
+use extant_rt::Arc;
 
 use super::index::{IndexPath, Level, index_place};
 use super::leaf_lock::IndexChange;
@@ -26,8 +26,6 @@ use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate};
 /// Where a name will go.
 pub(crate) struct InsertPlan<'v> {
     location: InsertPlace,
-    /// Held while a leaf is divided beside others who change the directory.
-    _index: Option<BiasedWriteGuard<'v, ()>>,
     /// What is taken of the limits of the directory's ids, for the update to hold.
     pub(crate) quota: QuotaReservation<'v>,
     /// The credits of [`MetadataUpdate::insert_entry`], the directory's inode included.
@@ -84,62 +82,78 @@ impl Directories {
             Some(room) => InsertPlace::Block(room),
             None => self.place_of_new(dir, name)?,
         };
-        self.plan_at(dir, raw, location, None)
+        self.plan_at(dir, raw, location)
     }
 
-    /// As [`Directories::plan_insert`] in the leaf that the name belongs to. `None` if that takes `INODE` held alone: the leaf is full, and
-    /// so is the index block above.
+    /// As [`Directories::plan_insert`] in the leaf that the name belongs to, which is held alone. `None` if there is no room.
     ///
     /// # Errors
     /// As [`Directories::plan_insert`].
-    ///
-    /// # Locks
-    /// Takes `MAPPING`, alone, if the leaf is to be divided.
-    pub(crate) fn plan_insert_into_leaf<'v>(
-        &'v self,
-        dir: &'v Arc<Inode>,
-        raw: &RawInode,
-        name: &[u8],
-        leaf: &HeldLeaf<'_>,
-    ) -> Result<Option<InsertPlan<'v>>> {
-        let (location, index) = match &leaf.looked {
-            Looked::Found(_) => return Err(Error::Exists),
-            Looked::Missing(Some(room)) => (InsertPlace::Block(room.clone()), None),
-            Looked::Missing(None) => {
-                let index = dir.content_locks().lock_index();
-                match self.plan_split(dir, name) {
-                    Ok(InsertPlace::Split(path, leaf)) if self.full_levels(dir, &path)? == 0 => {
-                        (InsertPlace::Split(path, leaf), Some(index))
-                    }
-                    // Damage, too, is told under the other lock.
-                    Ok(_) | Err(Error::Corrupt { .. }) => return Ok(None),
-                    Err(error) => return Err(error),
-                }
-            }
-        };
-        // Of the time before another leaf was divided.
-        let now = index.as_ref().map(|_| dir.raw());
-        self.plan_at(dir, now.as_deref().unwrap_or(raw), location, index).map(Some)
-    }
-
-    fn plan_at<'v>(
-        &'v self,
+    pub(crate) fn plan_insert_into_leaf(
+        &self,
         dir: &Arc<Inode>,
         raw: &RawInode,
-        location: InsertPlace,
-        index: Option<BiasedWriteGuard<'v, ()>>,
-    ) -> Result<InsertPlan<'v>> {
-        let (changed, new) = match &location {
-            InsertPlace::Block(_) => (1, 0),
-            InsertPlace::Append => (0, 1),
-            InsertPlace::Convert(_) => (1, 2),
-            InsertPlace::Split(path, _) => {
-                let full = self.full_levels(dir, path)?;
-                // The leaf and the levels above it; a split adds an entry to one that is not full.
-                (1 + path.levels.len() as u32, 1 + full as u32)
-            }
+        leaf: &HeldLeaf<'_>,
+    ) -> Result<Option<InsertPlan<'_>>> {
+        match &leaf.looked {
+            Looked::Found(_) => Err(Error::Exists),
+            Looked::Missing(Some(room)) => self.plan_at(dir, raw, InsertPlace::Block(room.clone())).map(Some),
+            Looked::Missing(None) => Ok(None),
+        }
+    }
+
+    /// Divides the leaf that a name belongs to, which is held alone and full, in an update of its own, so that others wait for no more than
+    /// that. Whether it did: not if there is damage, which is told under `INODE` held alone.
+    ///
+    /// # Errors
+    /// As [`Directories::plan_insert`], without `Exists`.
+    ///
+    /// # Locks
+    /// Takes `MAPPING` of the directory, alone.
+    pub(crate) fn divide_leaf(&self, dir: &Arc<Inode>, name: &[u8], _leaf: &HeldLeaf<'_>) -> Result<bool> {
+        let _index = dir.content_locks().lock_index();
+        let (path, leaf) = match self.plan_split(dir, name) {
+            Err(Error::Corrupt { .. }) => return Ok(false),
+            other => other?,
         };
-        // The inode as well.
+        let (need, quota) = self.need_of_split(dir, &dir.raw(), &path)?;
+        let mut update = self.begin(need)?;
+        update.hold_quota(quota);
+        update.mark_ineligible();
+        let entry = NewEntry { inode: ANY_INODE, name, file_type: FileType::Unknown.dirent_byte() };
+        update.split(self, dir, path, &leaf, entry, |split, low, high| split.write_with_room(low, high))?;
+        update.finish();
+        Ok(true)
+    }
+
+    fn plan_at(&self, dir: &Arc<Inode>, raw: &RawInode, location: InsertPlace) -> Result<InsertPlan<'_>> {
+        let (need, quota) = match &location {
+            InsertPlace::Block(_) => self.need_of_blocks(raw, 1, 0)?,
+            InsertPlace::Append => self.need_of_blocks(raw, 0, 1)?,
+            InsertPlace::Convert(_) => self.need_of_blocks(raw, 1, 2)?,
+            InsertPlace::Split(path, _) => self.need_of_split(dir, raw, path)?,
+        };
+        Ok(InsertPlan { location, quota, need })
+    }
+
+    fn need_of_split(
+        &self,
+        dir: &Inode,
+        raw: &RawInode,
+        path: &IndexPath,
+    ) -> Result<(Credits, QuotaReservation<'_>)> {
+        let full = self.full_levels(dir, path)? as u32;
+        // The leaf and the levels above it; a split adds an entry to one that is not full.
+        self.need_of_blocks(raw, 1 + path.levels.len() as u32, 1 + full)
+    }
+
+    /// What so many changed blocks and new ones take, and the inode.
+    fn need_of_blocks(
+        &self,
+        raw: &RawInode,
+        changed: u32,
+        new: u32,
+    ) -> Result<(Credits, QuotaReservation<'_>)> {
         let grown = self.grow_need(raw, new);
         self.check_countable(raw, grown.blocks)?;
         self.check_nameable(raw, grown.blocks)?;
@@ -149,7 +163,7 @@ impl Directories {
             0 => QuotaReservation::default(),
             _ => self.reserve_quota(ids_of(raw).map(Some), Usage { space, inodes: 0 })?,
         };
-        Ok(InsertPlan { location, _index: index, quota, need })
+        Ok((need, quota))
     }
 
     fn place_of_new(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<InsertPlace> {
@@ -168,7 +182,10 @@ impl Directories {
         match self.look_for(dir, name)? {
             Looked::Found(_) => Err(Error::Exists),
             Looked::Missing(Some(room)) => Ok(InsertPlace::Block(room)),
-            Looked::Missing(None) if self.is_indexed(&dir.raw()) => self.plan_split(dir, name),
+            Looked::Missing(None) if self.is_indexed(&dir.raw()) => {
+                let (path, leaf) = self.plan_split(dir, name)?;
+                Ok(InsertPlace::Split(path, leaf))
+            }
             Looked::Missing(None) if self.dir_format.has_index && self.directory_len(dir)? == 1 => {
                 let block =
                     self.directory_buffer(dir, LogicalBlock(0), BufferKind::Directory(dir.owner()))?;
@@ -179,7 +196,8 @@ impl Directories {
         }
     }
 
-    fn plan_split(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<InsertPlace> {
+    /// The leaf that has no room for a name, and what is above it.
+    fn plan_split(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<(IndexPath, Arc<Buffer>)> {
         let root = self.index_root(dir)?;
         let path = self.index_path(dir, &root, root.hasher.hash(name).hash)?;
         let leaf = path.leaf(self, dir)?;
@@ -200,7 +218,7 @@ impl Directories {
             return Err(Error::NoSpace);
         }
         drop(split);
-        Ok(InsertPlace::Split(path, leaf))
+        Ok((path, leaf))
     }
 
     /// How many levels from the lowest up are full.
@@ -274,7 +292,9 @@ impl MetadataUpdate<'_> {
                 self.insert_into(dir, &Room { buffer, offset: 0 }, entry)?;
             }
             InsertPlace::Convert(block) => self.convert(dirs, dir, &block, entry)?,
-            InsertPlace::Split(path, leaf) => self.split(dirs, dir, path, &leaf, entry)?,
+            InsertPlace::Split(path, leaf) => {
+                self.split(dirs, dir, path, &leaf, entry, |split, low, high| split.write(low, high))?;
+            }
         }
         self.note_name_changed();
         self.touch_directory(dir);
@@ -320,6 +340,7 @@ impl MetadataUpdate<'_> {
         Ok(())
     }
 
+    /// Divides a leaf for an entry, as `write` does it.
     fn split(
         &mut self,
         dirs: &Directories,
@@ -327,6 +348,7 @@ impl MetadataUpdate<'_> {
         mut path: IndexPath,
         leaf: &Arc<Buffer>,
         entry: NewEntry<'_>,
+        write: impl FnOnce(&LeafSplit<'_>, &mut [u8], &mut [u8]),
     ) -> Result<()> {
         let format = self.sbi.dir_format;
         let hasher = dirs.index_root(dir)?.hasher;
@@ -336,20 +358,20 @@ impl MetadataUpdate<'_> {
         for _ in 0..full {
             new.push(self.grow_empty(dirs, dir)?);
         }
+        let change = dir.leaf_map().map(IndexChange::begin);
         self.make_room(dir, &mut path, full, &mut new)?;
 
         let bytes = leaf.bytes();
         let split = LeafSplit::plan(&bytes, format.usable, entry, &hasher)
             .map_err(|e| place_in(dir, leaf).format(e))?;
         let (mut low, mut high) = (vec![0; format.block_bytes], vec![0; format.block_bytes]);
-        split.write(&mut low, &mut high);
+        write(&split, &mut low, &mut high);
         let hash = split.index_hash();
         drop(split);
         drop(bytes);
         self.modify_buffer(leaf, |bytes| bytes.copy_from_slice(&low));
         self.modify_buffer(&upper, |bytes| bytes.copy_from_slice(&high));
         let above = path.levels.last().ok_or(place_in(dir, leaf).corrupt("leaf without an index"))?;
-        let change = dir.leaf_map().map(IndexChange::begin);
         self.insert_index(dir, above, hash, upper_logical)?;
         if let Some(change) = change {
             change.end_with(hash, Leaf { logical: upper_logical, block: upper.block });

@@ -3,12 +3,12 @@
 //! A directory begins as one of a thread's own: a change of its names holds `INODE` alone. Once threads have waited for that a few times it
 //! gets a [`LeafMap`], and is shared from then on: a thread that changes one name holds `INODE` shared, beside others, and alone the lock of
 //! the leaf that the name's hash belongs to; one that looks a name up shares that lock. A leaf that is full is divided under its lock and
-//! `MAPPING` of the directory alone, under which a block is added to the directory. All else holds `INODE` alone: names that the
-//! index may have in two leaves, full index blocks, further names of files, subdirectories, renames.
+//! `MAPPING` of the directory alone, under which blocks are added to the directory. All else holds `INODE` alone: names that the
+//! index may have in two leaves, further names of files, subdirectories, renames.
 //!
 //! Invariants: while the lock of a leaf is held, the range of hashes that the index gives it stays the same. A range changes between two
-//! increments of [`LeafMap::index_version`], before its leaf is let go: a walk over the index beside that is seen to be out of date once the
-//! leaf's lock is held, and made again. A directory becomes shared under `INODE` held alone.
+//! increments of a version, before its leaf is let go: [`LeafMap::index_version`], and that of the part of the map. A look at either beside
+//! that is seen to be out of date once the leaf's lock is held, and made again. A directory becomes shared under `INODE` held alone.
 //!
 //! Locks: `INODE`, shared; `LEAF`; `MAPPING`.
 //!
@@ -17,9 +17,7 @@
 use std::ops::Deref;
 
 use extant_ondisk::{FsBlock, InodeFlags, LogicalBlock, Structure};
-use extant_rt::{
-    Arc, BiasedReadGuard, BiasedWriteGuard, Ordering, RwLockReadGuard, RwLockWriteGuard, yield_now,
-};
+use extant_rt::{Arc, BiasedReadGuard, BiasedWriteGuard, Ordering, RwLockReadGuard, RwLockWriteGuard};
 
 use super::index::{IndexPath, Next};
 use super::lookup::Looked;
@@ -28,7 +26,7 @@ use crate::directory::Directories;
 use crate::error::{Error, Location, Result};
 use crate::incore::buffer::{Buffer, BufferKind};
 use crate::incore::inode::Inode;
-use crate::incore::leaf_map::{KeptLeaf, Leaf, LeafMap};
+use crate::incore::leaf_map::{KeptLeaf, Leaf, LeafMap, Seen};
 
 /// After so many waits of threads for each other a directory is shared.
 const WAITS: u32 = 16;
@@ -161,14 +159,10 @@ impl Directories {
             }
         }
         loop {
-            let version = map.index_version.load(Ordering::Acquire);
-            if version % 2 == 1 {
-                yield_now();
-                continue;
-            }
-            let Some(leaf) = self.only_leaf(dir, map, name, version)? else { return Ok(None) };
+            let (leaf, seen) = self.only_leaf(dir, map, name)?;
+            let Some(leaf) = leaf else { return Ok(None) };
             let mut lock = lock_leaf(map, leaf.logical, hold);
-            if map.index_version.load(Ordering::Acquire) != version {
+            if !seen.is_current() {
                 continue;
             }
             let buffer = self.leaf_buffer(dir, leaf, &mut lock)?;
@@ -180,35 +174,33 @@ impl Directories {
         }
     }
 
-    /// The leaf that a name belongs to by the index of a version; `None` if it may be in the next one, too.
-    fn only_leaf(
+    /// The leaf that a name belongs to by the index as it was seen; `None` if the name may be in the next one, too.
+    fn only_leaf<'m>(
         &self,
         dir: &Arc<Inode>,
-        map: &LeafMap,
+        map: &'m LeafMap,
         name: &[u8],
-        version: u64,
-    ) -> Result<Option<OnlyLeaf>> {
-        if !map.shows(version) && !map.is_void() {
+    ) -> Result<(Option<OnlyLeaf>, Seen<'m>)> {
+        if map.is_to_fill() {
             self.fill_leaf_map(dir, map)?;
         }
-        let (hash, leaf, end) = if map.shows(version) {
-            let hash = map.hasher.hash(name).hash;
-            let (Leaf { logical, block }, end) = map.find(hash);
-            (hash, OnlyLeaf { logical, block: Some(block) }, end)
-        } else {
-            let root = self.index_root(dir)?;
-            let hash = root.hasher.hash(name).hash;
-            let path = self.index_path(dir, &root, hash)?;
-            (hash, OnlyLeaf { logical: path.leaf, block: None }, path.end)
-        };
-        Ok(if end.is_some_and(|end| end & !1 == hash) { None } else { Some(leaf) })
+        if map.shows_index() {
+            let (leaf, seen) = map.find(map.hasher.hash(name).hash);
+            let leaf = leaf.map(|Leaf { logical, block }| OnlyLeaf { logical, block: Some(block) });
+            return Ok((leaf, seen));
+        }
+        let seen = Seen::of(&map.index_version);
+        let root = self.index_root(dir)?;
+        let hash = root.hasher.hash(name).hash;
+        let path = self.index_path(dir, &root, hash)?;
+        let is_next_too = path.end.is_some_and(|end| end & !1 == hash);
+        Ok(((!is_next_too).then_some(OnlyLeaf { logical: path.leaf, block: None }), seen))
     }
 
     /// Shows the index in the map of its leaves.
     fn fill_leaf_map(&self, dir: &Arc<Inode>, map: &LeafMap) -> Result<()> {
         let _index = dir.content_locks().lock_index();
-        let version = map.index_version.load(Ordering::Relaxed);
-        if map.shows(version) {
+        if !map.is_to_fill() {
             return Ok(());
         }
         let root = self.index_root(dir)?;
@@ -224,7 +216,7 @@ impl Directories {
         while let Next::Leaf(hash) = path.next(self, dir)? {
             leaves.push((hash, leaf(&path)?));
         }
-        map.fill(&leaves, version);
+        map.fill(&leaves);
         Ok(())
     }
 
@@ -258,25 +250,29 @@ fn lock_leaf(map: &LeafMap, leaf: LogicalBlock, hold: LeafHold) -> LeafGuard<'_>
 
 /// A change of which leaf of a shared directory holds which hashes, under `MAPPING` of the directory, or `INODE`, held alone. Dropping it
 /// ends it.
-pub(super) struct IndexChange<'a>(&'a LeafMap);
+pub(super) struct IndexChange<'a> {
+    map: &'a LeafMap,
+    is_shown: bool,
+}
 
 impl<'a> IndexChange<'a> {
     pub(super) fn begin(map: &'a LeafMap) -> Self {
         map.index_version.fetch_add(1, Ordering::AcqRel);
-        Self(map)
+        Self { map, is_shown: false }
     }
 
     /// Ends it with one leaf more, from a hash on.
-    pub(super) fn end_with(self, hash: u32, leaf: Leaf) {
-        let version = self.0.index_version.load(Ordering::Relaxed);
-        if self.0.shows(version - 1) {
-            self.0.insert(hash, leaf, version + 1);
-        }
+    pub(super) fn end_with(mut self, hash: u32, leaf: Leaf) {
+        self.map.insert(hash, leaf);
+        self.is_shown = true;
     }
 }
 
 impl Drop for IndexChange<'_> {
     fn drop(&mut self) {
-        self.0.index_version.fetch_add(1, Ordering::AcqRel);
+        if !self.is_shown {
+            self.map.forget();
+        }
+        self.map.index_version.fetch_add(1, Ordering::AcqRel);
     }
 }

@@ -1,22 +1,23 @@
 //! The leaves of an indexed directory whose names several threads change at once: which holds which hashes, and locks for them.
 //!
-//! A walk over the index takes the locks of its blocks, the root's among them, which all walks share. This copy of it is read without one:
-//! threads that look for names in different leaves write no common line. A lock keeps the leaf that was used last under it, so that
-//! threads find that past the cache, too.
+//! A walk over the index takes the locks of its blocks, the root's among them, which all walks share. This copy of it is read without one,
+//! in parts by hash: threads that look for names in different leaves write no common line, and a leaf that is divided changes the parts of its
+//! own hashes alone. A lock keeps the leaf that was used last under it, so that threads find that past the cache, too.
 //!
-//! Some 200 KiB each; a mounted file system has [`COUNT_MAX`] at most.
+//! Some 500 KiB each; a mounted file system has [`COUNT_MAX`] at most.
 //!
 //! Locks: `LEAF`, never two at once.
 //!
-//! Invariants: what [`LeafMap::find`] gives is true if [`LeafMap::index_version`] is the same before it, after it and while the leaf's lock
-//! is held. Changes are made under `MAPPING` of the directory, alone, between two increments: stored with release and loaded with acquire,
-//! so that who sees one of them sees the first increment, too.
+//! Invariants: what [`LeafMap::find`] gives is true if its [`Seen`] is current once the leaf's lock is held, and stays true until that is
+//! let go: which leaf holds a hash changes under the leaf's lock, and changes the hash's part. Changes are made under `MAPPING` of the
+//! directory, alone, or `INODE`, between two increments of the part's version: stored with release and loaded with acquire, so that who sees
+//! one of them sees the first increment, too.
 //!
 //! Tests: below, `tests/shared_dirs.rs`.
 
 use extant_ondisk::dir_hash::DirHasher;
 use extant_ondisk::{FsBlock, LogicalBlock};
-use extant_rt::{Arc, AtomicBool, AtomicU32, AtomicU64, LockClass, Ordering, Padded, RwLock, spread};
+use extant_rt::{Arc, AtomicU32, AtomicU64, LockClass, Ordering, Padded, RwLock, spread, yield_now};
 
 use crate::incore::buffer::Buffer;
 
@@ -26,11 +27,20 @@ const COUNT_MAX: u32 = 4;
 /// Locks for the leaves: so many that threads at different leaves seldom meet.
 const LOCKS: usize = if cfg!(extant_rt = "shuttle") { 4 } else { 1024 };
 
-/// Leaves that there is room for: a larger index is walked over.
-const LEAVES_MAX: usize = 4096;
+/// Parts of the hashes: so many that few leaves begin in one.
+const PARTS: usize = if cfg!(extant_rt = "shuttle") { 8 } else { 2048 };
 
-/// No version of an index.
-const NONE: u64 = u64::MAX;
+/// Leaves that may begin in a part: it fills two cache lines.
+const BEGINNINGS: usize = 14;
+
+/// Blocks of the directory that there is room for: a larger index is walked over.
+const BLOCKS_MAX: usize = 8192;
+
+/// What a map shows.
+const NOTHING_YET: u32 = 0;
+const INDEX: u32 = 1;
+/// Nothing, and is not to be filled.
+const VOID: u32 = 2;
 
 /// A leaf: its place in the directory, and its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,23 +78,108 @@ pub(crate) struct KeptLeaf {
     pub(crate) buffer: Arc<Buffer>,
 }
 
+/// A version that was read, of what changes seldom.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen<'a> {
+    version: &'a AtomicU64,
+    value: u64,
+}
+
+impl<'a> Seen<'a> {
+    /// The version while nothing changes.
+    pub(crate) fn of(version: &'a AtomicU64) -> Self {
+        loop {
+            let value = version.load(Ordering::Acquire);
+            if value.is_multiple_of(2) {
+                return Self { version, value };
+            }
+            yield_now();
+        }
+    }
+
+    /// Whether nothing has changed since.
+    pub(crate) fn is_current(&self) -> bool {
+        self.version.load(Ordering::Acquire) == self.value
+    }
+}
+
+/// The leaves of some neighbouring hashes.
+#[derive(Debug)]
+struct Part {
+    /// Odd while it changes.
+    version: AtomicU64,
+    /// The leaf of the first hashes.
+    first: AtomicU32,
+    len: AtomicU32,
+    /// In order: from which hash on a leaf holds names, with bit 0 set if the leaf before holds such names, too; and, in the lower half, the
+    /// leaf.
+    beginnings: [AtomicU64; BEGINNINGS],
+}
+
+impl Part {
+    fn new() -> Self {
+        Self {
+            version: AtomicU64::new(0),
+            first: AtomicU32::new(0),
+            len: AtomicU32::new(0),
+            beginnings: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&Self) -> R) -> R {
+        self.version.fetch_add(1, Ordering::AcqRel);
+        let result = change(self);
+        self.version.fetch_add(1, Ordering::AcqRel);
+        result
+    }
+
+    /// The leaf of a hash; whether the next one may hold it, too.
+    fn find(&self, hash: u32) -> (u32, bool) {
+        let len = (self.len.load(Ordering::Acquire) as usize).min(BEGINNINGS);
+        let mut found = self.first.load(Ordering::Acquire);
+        for beginning in &self.beginnings[..len] {
+            let beginning = beginning.load(Ordering::Acquire);
+            let start = (beginning >> 32) as u32;
+            if start > hash {
+                return (found, start & !1 == hash);
+            }
+            found = beginning as u32;
+        }
+        (found, false)
+    }
+
+    /// Adds a leaf that begins here, if there is room: whether it is the last one.
+    fn insert(&self, hash: u32, leaf: LogicalBlock) -> Option<bool> {
+        let len = self.len.load(Ordering::Relaxed) as usize;
+        if len >= BEGINNINGS {
+            return None;
+        }
+        let new = u64::from(hash) << 32 | u64::from(leaf.0);
+        let mut at = len;
+        self.change(|part| {
+            while at > 0 && part.beginnings[at - 1].load(Ordering::Relaxed) > new {
+                part.beginnings[at].store(part.beginnings[at - 1].load(Ordering::Relaxed), Ordering::Release);
+                at -= 1;
+            }
+            part.beginnings[at].store(new, Ordering::Release);
+            part.len.store(len as u32 + 1, Ordering::Release);
+        });
+        Some(at == len)
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct LeafMap {
     pub(crate) hasher: DirHasher,
-    /// Odd while it changes which leaf of the directory holds which hashes.
-    pub(crate) index_version: AtomicU64,
+    /// Odd while it changes which leaf of the directory holds which hashes: for those who walk over the index.
+    pub(crate) index_version: Padded<AtomicU64>,
     /// Counts the changes of the directory's attributes: of all fields but size, times of access and what maps its blocks. Another map of
     /// the directory, after it left memory, has other numbers.
     pub(crate) attributes_version: AtomicU64,
-    /// The version of the index that it shows.
-    version: AtomicU64,
-    /// It has no room for the index.
-    is_void: AtomicBool,
-    len: AtomicU32,
-    /// By hash: from which one on a leaf holds names, with bit 0 set if the leaf before holds such names, too; and the leaf.
-    hashes: Box<[AtomicU32]>,
-    logicals: Box<[AtomicU32]>,
+    shown: AtomicU32,
+    parts: Box<[Padded<Part>]>,
+    /// By place in the directory: the block of a leaf that is shown.
     blocks: Box<[AtomicU64]>,
     locks: Box<[Padded<LeafLock>]>,
     left: LeafMapsLeft,
@@ -98,17 +193,13 @@ impl Drop for LeafMap {
 
 impl LeafMap {
     fn new(hasher: DirHasher, number: u64, left: LeafMapsLeft) -> Self {
-        let empty = || (0..LEAVES_MAX).map(|_| AtomicU32::new(0)).collect();
         Self {
             hasher,
-            index_version: AtomicU64::new(0),
+            index_version: Padded(AtomicU64::new(0)),
             attributes_version: AtomicU64::new(number << 32),
-            version: AtomicU64::new(NONE),
-            is_void: AtomicBool::new(false),
-            len: AtomicU32::new(0),
-            hashes: empty(),
-            logicals: empty(),
-            blocks: (0..LEAVES_MAX).map(|_| AtomicU64::new(0)).collect(),
+            shown: AtomicU32::new(NOTHING_YET),
+            parts: (0..PARTS).map(|_| Padded(Part::new())).collect(),
+            blocks: (0..BLOCKS_MAX).map(|_| AtomicU64::new(0)).collect(),
             locks: (0..LOCKS).map(|_| Padded(RwLock::new(LockClass::LEAF, None))).collect(),
             left,
         }
@@ -119,75 +210,96 @@ impl LeafMap {
         &self.locks[spread(leaf.0.into(), LOCKS)]
     }
 
-    /// Whether it shows the index of a version.
-    pub(crate) fn shows(&self, version: u64) -> bool {
-        self.version.load(Ordering::Acquire) == version
+    /// Whether it shows the index.
+    pub(crate) fn shows_index(&self) -> bool {
+        self.shown.load(Ordering::Acquire) == INDEX
     }
 
-    /// Whether it shows nothing and is not to be filled.
-    pub(crate) fn is_void(&self) -> bool {
-        self.is_void.load(Ordering::Relaxed)
+    /// Whether it is to be filled.
+    pub(crate) fn is_to_fill(&self) -> bool {
+        self.shown.load(Ordering::Acquire) == NOTHING_YET
     }
 
-    /// Leaves it empty: it has no room for the index, or the index has another hash.
+    /// Leaves it empty for good: it has no room for the index, or the index has another hash.
     pub(crate) fn void(&self) {
-        self.version.store(NONE, Ordering::Relaxed);
-        self.is_void.store(true, Ordering::Relaxed);
+        self.show_no_more(VOID);
     }
 
-    /// The leaf of a hash, and where the hashes of that leaf end, unless it is the last one.
-    pub(crate) fn find(&self, hash: u32) -> (Leaf, Option<u32>) {
-        let len = (self.len.load(Ordering::Acquire) as usize).min(LEAVES_MAX);
-        let (mut low, mut high) = (0, len);
-        while low + 1 < high {
-            let middle = low.midpoint(high);
-            if self.hashes[middle].load(Ordering::Acquire) <= hash { low = middle } else { high = middle }
+    /// Leaves it empty: the index is another one now.
+    pub(crate) fn forget(&self) {
+        self.show_no_more(NOTHING_YET);
+        self.index_version.fetch_add(2, Ordering::AcqRel);
+    }
+
+    fn show_no_more(&self, shown: u32) {
+        self.shown.store(shown, Ordering::Release);
+        self.parts.iter().for_each(|part| part.change(|_| ()));
+    }
+
+    fn part_of(hash: u32) -> usize {
+        (u64::from(hash) * PARTS as u64 >> 32) as usize
+    }
+
+    /// The leaf of a hash, `None` if the next one may hold it, too; true as long as what was seen of the map is current.
+    pub(crate) fn find(&self, hash: u32) -> (Option<Leaf>, Seen<'_>) {
+        let part = &self.parts[Self::part_of(hash)];
+        loop {
+            let seen = Seen::of(&part.version);
+            let (leaf, is_next_too) = part.find(hash);
+            let block = self.blocks.get(leaf as usize).map_or(0, |block| block.load(Ordering::Acquire));
+            if seen.is_current() {
+                let leaf = Leaf { logical: LogicalBlock(leaf), block: FsBlock(block) };
+                return ((!is_next_too).then_some(leaf), seen);
+            }
         }
-        let end = (high < len).then(|| self.hashes[high].load(Ordering::Acquire));
-        (self.leaf(low), end)
     }
 
-    /// Shows these leaves, in order of hash, of an index of that version, if there is room.
-    pub(crate) fn fill(&self, leaves: &[(u32, Leaf)], version: u64) {
-        self.version.store(NONE, Ordering::Relaxed);
-        if leaves.is_empty() || leaves.len() > LEAVES_MAX {
+    /// Shows these leaves, in order of hash, if there is room.
+    pub(crate) fn fill(&self, leaves: &[(u32, Leaf)]) {
+        let Some(((_, first), others)) = leaves.split_first() else { return self.void() };
+        if !self.keep_block(*first) {
             return self.void();
         }
-        for (at, (hash, leaf)) in leaves.iter().enumerate() {
-            self.put(at, *hash, *leaf);
+        for part in &self.parts {
+            part.change(|part| {
+                part.first.store(first.logical.0, Ordering::Release);
+                part.len.store(0, Ordering::Release);
+            });
         }
-        self.len.store(leaves.len() as u32, Ordering::Release);
-        self.version.store(version, Ordering::Release);
-    }
-
-    /// Shows one leaf more, if there is room, and with it the index of another version.
-    pub(crate) fn insert(&self, hash: u32, leaf: Leaf, version: u64) {
-        self.version.store(NONE, Ordering::Relaxed);
-        let len = self.len.load(Ordering::Relaxed) as usize;
-        if len >= LEAVES_MAX {
-            return self.void();
-        }
-        let mut at = len;
-        while at > 0 && self.hashes[at - 1].load(Ordering::Relaxed) > hash {
-            self.put(at, self.hashes[at - 1].load(Ordering::Relaxed), self.leaf(at - 1));
-            at -= 1;
-        }
-        self.put(at, hash, leaf);
-        self.len.store(len as u32 + 1, Ordering::Release);
-        self.version.store(version, Ordering::Release);
-    }
-
-    fn leaf(&self, at: usize) -> Leaf {
-        Leaf {
-            logical: LogicalBlock(self.logicals[at].load(Ordering::Acquire)),
-            block: FsBlock(self.blocks[at].load(Ordering::Acquire)),
+        // From the last one on, each changes no part behind the next.
+        match others.iter().rev().all(|(hash, leaf)| self.add(*hash, *leaf)) {
+            true => self.shown.store(INDEX, Ordering::Release),
+            false => self.void(),
         }
     }
 
-    fn put(&self, at: usize, hash: u32, leaf: Leaf) {
-        self.hashes[at].store(hash, Ordering::Release);
-        self.logicals[at].store(leaf.logical.0, Ordering::Release);
-        self.blocks[at].store(leaf.block.0, Ordering::Release);
+    /// Shows one leaf more, if it shows the index.
+    pub(crate) fn insert(&self, hash: u32, leaf: Leaf) {
+        if self.shows_index() && !self.add(hash, leaf) {
+            self.void();
+        }
+    }
+
+    /// Whether there was room.
+    fn add(&self, hash: u32, leaf: Leaf) -> bool {
+        let at = Self::part_of(hash);
+        let added = if self.keep_block(leaf) { self.parts[at].insert(hash, leaf.logical) } else { None };
+        if added == Some(true) {
+            // Parts up to the one in which the next leaf begins begin with this one.
+            for part in &self.parts[at + 1..] {
+                part.change(|part| part.first.store(leaf.logical.0, Ordering::Release));
+                if part.len.load(Ordering::Relaxed) > 0 {
+                    break;
+                }
+            }
+        }
+        added.is_some()
+    }
+
+    /// Whether there was room for its block.
+    fn keep_block(&self, leaf: Leaf) -> bool {
+        let block = self.blocks.get(leaf.logical.0 as usize);
+        block.inspect(|block| block.store(leaf.block.0, Ordering::Release)).is_some()
     }
 }
 
@@ -202,20 +314,35 @@ mod tests {
         let hasher = DirHasher::new(HashVersion::HalfMd4, [0; 4]);
         let map = left.take(hasher).expect("the first one");
         let leaf = |number| Leaf { logical: LogicalBlock(number), block: FsBlock(1000 + u64::from(number)) };
-        map.fill(&[(0, leaf(1)), (100, leaf(2))], 2);
-        map.insert(51, leaf(3), 4);
-        assert!(map.shows(4) && !map.shows(2));
-        for (hash, number, end) in
-            [(0, 1, Some(51)), (50, 1, Some(51)), (52, 3, Some(100)), (100, 2, None), (u32::MAX, 2, None)]
-        {
-            assert_eq!(map.find(hash), (leaf(number), end), "{hash}");
+        assert!(map.is_to_fill());
+        map.fill(&[(0, leaf(1)), (100, leaf(2)), (0xc000_0000, leaf(9))]);
+        map.insert(51, leaf(3));
+        for (hash, number) in [
+            (0, Some(1)),
+            (48, Some(1)),
+            (50, None),
+            (52, Some(3)),
+            (98, Some(3)),
+            (100, Some(2)),
+            (0x8000_0000, Some(2)),
+            (0xc000_0000, Some(9)),
+            (u32::MAX - 1, Some(9)),
+        ] {
+            assert_eq!(map.find(hash).0, number.map(leaf), "{hash}");
         }
-        for more in 3..LEAVES_MAX as u32 {
-            map.insert(more << 16, leaf(more + 1), 4);
-        }
-        assert!(map.shows(4));
-        map.insert(7, leaf(0), 6);
-        assert!(!map.shows(6) && !map.shows(4) && map.is_void());
+        let [same, divided] = [0x4000_0000, 0x9000_0000].map(|hash| map.find(hash).1);
+        map.insert(0x8000_0000, leaf(4));
+        assert!(same.is_current() && !divided.is_current());
+        assert_eq!(map.find(0x9000_0000).0, Some(leaf(4)));
+        assert_eq!(map.find(0xc000_0000).0, Some(leaf(9)), "where the next one begins");
+        map.forget();
+        assert!(!same.is_current() && map.is_to_fill());
+        map.fill(&[(0, leaf(1))]);
+        let seen = map.find(2).1;
+        (1..=BEGINNINGS as u32).for_each(|more| map.insert(100 * more, leaf(more + 1)));
+        assert!(map.shows_index());
+        map.insert(6, leaf(0));
+        assert!(!map.shows_index() && !map.is_to_fill() && !seen.is_current(), "no room");
         let others: Vec<_> = (1..COUNT_MAX).map(|_| left.take(hasher).expect("one of a few")).collect();
         assert!(left.take(hasher).is_none());
         drop((map, others));

@@ -295,7 +295,10 @@ impl<'v> MetadataUpdate<'v> {
         if dirty == InodeDirty::Mapping {
             state.datasync_tid = Some(tid);
         }
-        inode.forget_time_noted();
+        // A directory that threads change at once gets a block without another time.
+        if dirty != InodeDirty::Mapping || inode.leaf_map().is_none() {
+            inode.forget_time_noted();
+        }
         let written = state.delalloc.time.take();
         let raw = Arc::make_mut(&mut state.raw);
         let charged = self.sbi.charge_of(inode.number, raw);

@@ -90,13 +90,16 @@ impl Namespace {
     pub(crate) fn create(&self, dir: &Arc<Inode>, name: &[u8], new: &New<'_>) -> Result<InodeRef> {
         check_new_name(name)?;
         self.writable()?;
-        if new.kind != NewKind::Directory
+        while new.kind != NewKind::Directory
             && let Some(leaf) = self.hold_leaf(dir, name, LeafHold::Alone)?
         {
             let parent = self.attributes_of_directory(dir);
             self.check_may_add(&parent)?;
-            if let Some(plan) = self.plan_insert_into_leaf(dir, &parent, name, &leaf)? {
+            if let Some(plan) = self.plan_insert_into_leaf(dir, &parent, &leaf)? {
                 return self.create_as_planned(dir, parent, name, new, plan);
+            }
+            if !self.divide_leaf(dir, name, &leaf)? {
+                break;
             }
         }
         let _content = self.hold_names(dir);

@@ -13,6 +13,7 @@ use super::names::{list, new};
 use crate::directory::LeafHold;
 use crate::error::Error;
 use crate::incore::inode_cache::InodeRef;
+use crate::incore::leaf_map::LeafMap;
 use crate::mount::{Options, Volume};
 use crate::namespace::{NewKind, RenameFlags};
 
@@ -177,6 +178,58 @@ fn threads_change_one_directory_as_if_one_came_after_the_other() {
         drop(dir);
         volume.unmount().expect("unmounted");
         assert_clean(&*device, &format!("{arguments:?}"));
+    }
+}
+
+#[test]
+fn an_index_grows_by_levels_under_threads_that_make_and_find_names() {
+    if !has_threads() || !has_e2fsprogs() {
+        return;
+    }
+    const EACH: u32 = 1500;
+    // With a map of the leaves, and with an index that is walked over, as one that is too large for the map is.
+    for is_walked in [false, true] {
+        let device = Arc::new(format(&["-b", "1024", "-N", "16384"], 48 << 10, &[]).0);
+        let volume = super::disk::mount(&device);
+        let dir = directory(&volume, 60);
+        let share = |volume: &Arc<Volume>, dir: &InodeRef| {
+            volume.share_directory(dir);
+            let map = dir.leaf_map().expect("a map");
+            if is_walked {
+                map.void();
+            }
+        };
+        share(&volume, &dir);
+        let threads = |volume: &Arc<Volume>, dir: &InodeRef, first: u32| {
+            std::thread::scope(|scope| {
+                for thread in first..first + 4 {
+                    scope.spawn(move || {
+                        for index in 0..EACH {
+                            volume.create(dir, &name(thread, index), &new(NewKind::File)).expect("a file");
+                            // In the second turn, of those that no one has looked for since the mount.
+                            let there = if first == 0 { index / 2 } else { index };
+                            volume.lookup(dir, &name(thread % 4, there)).expect("a name that is there");
+                        }
+                    });
+                }
+            });
+        };
+        threads(&volume, &dir, 0);
+        drop(dir);
+        volume.unmount().expect("unmounted");
+        let volume = super::disk::mount(&device);
+        let root = volume.inode(InodeNumber::ROOT).expect("the root");
+        let dir = volume.lookup(&root, b"dir").expect("the directory");
+        share(&volume, &dir);
+        threads(&volume, &dir, 4);
+        assert_eq!(dir.leaf_map().map(LeafMap::shows_index), Some(!is_walked));
+        // A root has room for 123 leaves, and a node for 126.
+        assert!(dir.size() / 1024 > 400, "{} bytes", dir.size());
+        let names = list(&volume, &dir);
+        assert_eq!(names.len() as u32, 2 + 60 + 8 * EACH);
+        drop((root, dir));
+        volume.unmount().expect("unmounted");
+        assert_clean(&*device, "an index that grew under threads");
     }
 }
 

@@ -15,6 +15,8 @@ use crate::types::{InodeNumber, LogicalBlock};
 pub struct LeafSplit<'a> {
     /// All entries in order of hash.
     sorted: Vec<(NameHash, NewEntry<'a>)>,
+    /// The name that there is no room for.
+    new: &'a [u8],
     /// Entries that stay in the lower leaf.
     kept: usize,
     usable: usize,
@@ -35,7 +37,7 @@ impl<'a> LeafSplit<'a> {
         }
         sorted.sort_by_key(|(hash, _)| *hash);
         let kept = split_point(&sorted, usable).ok_or_else(|| corrupt("a leaf cannot be divided"))?;
-        Ok(Self { sorted, kept, usable })
+        Ok(Self { sorted, new: entry.name, kept, usable })
     }
 
     /// The hash under which the parent is to list the upper leaf; bit 0 is set when the lower leaf ends with the
@@ -52,6 +54,14 @@ impl<'a> LeafSplit<'a> {
         let (low, high) = self.sorted.split_at(self.kept);
         pack(lower, self.usable, low.iter().map(|(_, e)| e));
         pack(upper, self.usable, high.iter().map(|(_, e)| e));
+    }
+
+    /// As [`LeafSplit::write`], with room in place of the new entry.
+    pub fn write_with_room(&self, lower: &mut [u8], upper: &mut [u8]) {
+        let (low, high) = self.sorted.split_at(self.kept);
+        let old = |(_, entry): &&(NameHash, NewEntry<'a>)| entry.name != self.new;
+        pack(lower, self.usable, low.iter().filter(old).map(|(_, e)| e));
+        pack(upper, self.usable, high.iter().filter(old).map(|(_, e)| e));
     }
 }
 
