@@ -99,6 +99,22 @@ fn files_that_their_directorys_group_has_no_room_for_stay_together() {
 }
 
 #[test]
+fn threads_that_share_a_directory_make_its_files_in_groups_of_their_own() {
+    const THREADS: usize = 6;
+    let alloc = Disk::new(1 + 256 * 192, 256, true).open();
+    let parent = Parent { number: InodeNumber(77), group: GroupNumber(100), last: None, is_shared: true };
+    let groups = extant_rt::parallel(THREADS, |_| {
+        let make = |_| alloc.allocate_inode(TID, parent, InodeKind::Other).expect("an inode").number;
+        (0..8).map(|file| group_of(make(file))).collect::<BTreeSet<u32>>()
+    });
+    assert!(groups.iter().all(|of_thread| of_thread.len() == 1), "{groups:?}");
+    let all: BTreeSet<u32> = groups.into_iter().flatten().collect();
+    // Threads that work beside each other have different numbers, of which only some may be as many apart as there are groups.
+    assert!(all.len() >= THREADS / 2, "{all:?}");
+    assert!(all.iter().all(|group| (64..128).contains(group)), "{all:?}");
+}
+
+#[test]
 fn creators_whose_neighbourhood_is_full_go_on_in_different_groups_each_in_one() {
     const DIRECTORIES: usize = 4;
     let alloc = Disk::new(1 + 256 * 64, 256, true).open();
