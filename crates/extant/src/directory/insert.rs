@@ -103,7 +103,7 @@ impl Directories {
     }
 
     /// Divides the leaf that a name belongs to, which is held alone and full, in an update of its own, so that others wait for no more than
-    /// that. Whether it did: not if there is damage, which is told under `INODE` held alone.
+    /// that. Whether it did: not if there is damage, which is reported under `INODE` held alone.
     ///
     /// # Errors
     /// As [`Directories::plan_insert`], without `Exists`.

@@ -237,7 +237,7 @@ impl LeafMap {
     }
 
     fn part_of(hash: u32) -> usize {
-        (u64::from(hash) * PARTS as u64 >> 32) as usize
+        ((u64::from(hash) * PARTS as u64) >> 32) as usize
     }
 
     /// The leaf of a hash, `None` if the next one may hold it, too; true as long as what was seen of the map is current.
