@@ -181,13 +181,12 @@ impl Directories {
         map: &'m LeafMap,
         name: &[u8],
     ) -> Result<(Option<OnlyLeaf>, Seen<'m>)> {
-        if map.is_to_fill() {
+        while !map.is_void() {
+            if let Some((leaf, seen)) = map.find(map.hasher.hash(name).hash) {
+                let leaf = leaf.map(|Leaf { logical, block }| OnlyLeaf { logical, block: Some(block) });
+                return Ok((leaf, seen));
+            }
             self.fill_leaf_map(dir, map)?;
-        }
-        if map.shows_index() {
-            let (leaf, seen) = map.find(map.hasher.hash(name).hash);
-            let leaf = leaf.map(|Leaf { logical, block }| OnlyLeaf { logical, block: Some(block) });
-            return Ok((leaf, seen));
         }
         let seen = Seen::of(&map.index_version);
         let root = self.index_root(dir)?;

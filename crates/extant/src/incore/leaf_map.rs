@@ -27,8 +27,10 @@ const COUNT_MAX: u32 = 4;
 /// Locks for the leaves: so many that threads at different leaves seldom meet.
 const LOCKS: usize = if cfg!(extant_rt = "shuttle") { 4 } else { 1024 };
 
-/// Parts of the hashes: so many that few leaves begin in one.
-const PARTS: usize = if cfg!(extant_rt = "shuttle") { 8 } else { 2048 };
+/// Parts of the hashes at first, when a leaf that is divided fills many of them, and at most: they become more when too many leaves begin in
+/// one.
+const PARTS_MIN: u32 = if cfg!(extant_rt = "shuttle") { 2 } else { 256 };
+const PARTS_MAX: u32 = 8 * PARTS_MIN;
 
 /// Leaves that may begin in a part: it fills two cache lines.
 const BEGINNINGS: usize = 14;
@@ -36,11 +38,10 @@ const BEGINNINGS: usize = 14;
 /// Blocks of the directory that there is room for: a larger index is walked over.
 const BLOCKS_MAX: usize = 8192;
 
-/// What a map shows.
+/// In place of the parts that show the index: it is to be filled.
 const NOTHING_YET: u32 = 0;
-const INDEX: u32 = 1;
-/// Nothing, and is not to be filled.
-const VOID: u32 = 2;
+/// Likewise: it shows nothing, and is not to be filled.
+const VOID: u32 = u32::MAX;
 
 /// A leaf: its place in the directory, and its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +178,10 @@ pub(crate) struct LeafMap {
     /// Counts the changes of the directory's attributes: of all fields but size, times of access and what maps its blocks. Another map of
     /// the directory, after it left memory, has other numbers.
     pub(crate) attributes_version: AtomicU64,
+    /// How many parts show the index, or [`NOTHING_YET`] or [`VOID`].
     shown: AtomicU32,
+    /// How many parts are to show it.
+    part_count: AtomicU32,
     parts: Box<[Padded<Part>]>,
     /// By place in the directory: the block of a leaf that is shown.
     blocks: Box<[AtomicU64]>,
@@ -198,7 +202,8 @@ impl LeafMap {
             index_version: Padded(AtomicU64::new(0)),
             attributes_version: AtomicU64::new(number << 32),
             shown: AtomicU32::new(NOTHING_YET),
-            parts: (0..PARTS).map(|_| Padded(Part::new())).collect(),
+            part_count: AtomicU32::new(PARTS_MIN),
+            parts: (0..PARTS_MAX).map(|_| Padded(Part::new())).collect(),
             blocks: (0..BLOCKS_MAX).map(|_| AtomicU64::new(0)).collect(),
             locks: (0..LOCKS).map(|_| Padded(RwLock::new(LockClass::LEAF, None))).collect(),
             left,
@@ -210,14 +215,14 @@ impl LeafMap {
         &self.locks[spread(leaf.0.into(), LOCKS)]
     }
 
-    /// Whether it shows the index.
-    pub(crate) fn shows_index(&self) -> bool {
-        self.shown.load(Ordering::Acquire) == INDEX
-    }
-
     /// Whether it is to be filled.
     pub(crate) fn is_to_fill(&self) -> bool {
         self.shown.load(Ordering::Acquire) == NOTHING_YET
+    }
+
+    /// Whether it shows nothing, and is not to be filled.
+    pub(crate) fn is_void(&self) -> bool {
+        self.shown.load(Ordering::Acquire) == VOID
     }
 
     /// Leaves it empty for good: it has no room for the index, or the index has another hash.
@@ -236,20 +241,22 @@ impl LeafMap {
         self.parts.iter().for_each(|part| part.change(|_| ()));
     }
 
-    fn part_of(hash: u32) -> usize {
-        ((u64::from(hash) * PARTS as u64) >> 32) as usize
-    }
-
-    /// The leaf of a hash, `None` if the next one may hold it, too; true as long as what was seen of the map is current.
-    pub(crate) fn find(&self, hash: u32) -> (Option<Leaf>, Seen<'_>) {
-        let part = &self.parts[Self::part_of(hash)];
+    /// The leaf of a hash, or that the next one may hold it, too; true as long as what was seen of the map is current. `None` if it shows
+    /// nothing.
+    pub(crate) fn find(&self, hash: u32) -> Option<(Option<Leaf>, Seen<'_>)> {
         loop {
+            let count = self.shown.load(Ordering::Acquire);
+            if matches!(count, NOTHING_YET | VOID) {
+                return None;
+            }
+            let part = &self.parts[part_of(hash, count)];
             let seen = Seen::of(&part.version);
             let (leaf, is_next_too) = part.find(hash);
             let block = self.blocks.get(leaf as usize).map_or(0, |block| block.load(Ordering::Acquire));
-            if seen.is_current() {
+            // Of as many parts as show it still.
+            if seen.is_current() && self.shown.load(Ordering::Acquire) == count {
                 let leaf = Leaf { logical: LogicalBlock(leaf), block: FsBlock(block) };
-                return ((!is_next_too).then_some(leaf), seen);
+                return Some(((!is_next_too).then_some(leaf), seen));
             }
         }
     }
@@ -257,36 +264,50 @@ impl LeafMap {
     /// Shows these leaves, in order of hash, if there is room.
     pub(crate) fn fill(&self, leaves: &[(u32, Leaf)]) {
         let Some(((_, first), others)) = leaves.split_first() else { return self.void() };
-        if !self.keep_block(*first) {
-            return self.void();
-        }
-        for part in &self.parts {
-            part.change(|part| {
-                part.first.store(first.logical.0, Ordering::Release);
-                part.len.store(0, Ordering::Release);
-            });
-        }
-        // From the last one on, each changes no part behind the next.
-        match others.iter().rev().all(|(hash, leaf)| self.add(*hash, *leaf)) {
-            true => self.shown.store(INDEX, Ordering::Release),
-            false => self.void(),
+        loop {
+            for part in &self.parts {
+                part.change(|part| {
+                    part.first.store(first.logical.0, Ordering::Release);
+                    part.len.store(0, Ordering::Release);
+                });
+            }
+            // From the last one on, each changes no part behind the next.
+            if self.keep_block(*first) && others.iter().rev().all(|(hash, leaf)| self.add(*hash, *leaf)) {
+                return self.shown.store(self.part_count.load(Ordering::Relaxed), Ordering::Release);
+            }
+            if !self.take_more_parts() {
+                return self.void();
+            }
         }
     }
 
     /// Shows one leaf more, if it shows the index.
     pub(crate) fn insert(&self, hash: u32, leaf: Leaf) {
-        if self.shows_index() && !self.add(hash, leaf) {
-            self.void();
+        if !self.is_to_fill() && !self.is_void() && !self.add(hash, leaf) {
+            match self.take_more_parts() {
+                true => self.show_no_more(NOTHING_YET),
+                false => self.void(),
+            }
         }
+    }
+
+    /// Whether there are more parts to be filled.
+    fn take_more_parts(&self) -> bool {
+        let count = self.part_count.load(Ordering::Relaxed);
+        if count < PARTS_MAX {
+            self.part_count.store((8 * count).min(PARTS_MAX), Ordering::Release);
+        }
+        count < PARTS_MAX
     }
 
     /// Whether there was room.
     fn add(&self, hash: u32, leaf: Leaf) -> bool {
-        let at = Self::part_of(hash);
+        let count = self.part_count.load(Ordering::Relaxed);
+        let at = part_of(hash, count);
         let added = if self.keep_block(leaf) { self.parts[at].insert(hash, leaf.logical) } else { None };
         if added == Some(true) {
             // Parts up to the one in which the next leaf begins begin with this one.
-            for part in &self.parts[at + 1..] {
+            for part in &self.parts[at + 1..count as usize] {
                 part.change(|part| part.first.store(leaf.logical.0, Ordering::Release));
                 if part.len.load(Ordering::Relaxed) > 0 {
                     break;
@@ -303,6 +324,10 @@ impl LeafMap {
     }
 }
 
+fn part_of(hash: u32, count: u32) -> usize {
+    ((u64::from(hash) * u64::from(count)) >> 32) as usize
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -314,6 +339,7 @@ mod tests {
         let hasher = DirHasher::new(HashVersion::HalfMd4, [0; 4]);
         let map = left.take(hasher).expect("the first one");
         let leaf = |number| Leaf { logical: LogicalBlock(number), block: FsBlock(1000 + u64::from(number)) };
+        let found = |hash| map.find(hash).expect("shown").0;
         assert!(map.is_to_fill());
         map.fill(&[(0, leaf(1)), (100, leaf(2)), (0xc000_0000, leaf(9))]);
         map.insert(51, leaf(3));
@@ -328,21 +354,30 @@ mod tests {
             (0xc000_0000, Some(9)),
             (u32::MAX - 1, Some(9)),
         ] {
-            assert_eq!(map.find(hash).0, number.map(leaf), "{hash}");
+            assert_eq!(found(hash), number.map(leaf), "{hash}");
         }
-        let [same, divided] = [0x4000_0000, 0x9000_0000].map(|hash| map.find(hash).1);
+        let [same, divided] = [0x4000_0000, 0x9000_0000].map(|hash| map.find(hash).expect("shown").1);
         map.insert(0x8000_0000, leaf(4));
         assert!(same.is_current() && !divided.is_current());
-        assert_eq!(map.find(0x9000_0000).0, Some(leaf(4)));
-        assert_eq!(map.find(0xc000_0000).0, Some(leaf(9)), "where the next one begins");
+        assert_eq!(found(0x9000_0000), Some(leaf(4)));
+        assert_eq!(found(0xc000_0000), Some(leaf(9)), "where the next one begins");
         map.forget();
         assert!(!same.is_current() && map.is_to_fill());
         map.fill(&[(0, leaf(1))]);
-        let seen = map.find(2).1;
+        let seen = map.find(2).expect("shown").1;
         (1..=BEGINNINGS as u32).for_each(|more| map.insert(100 * more, leaf(more + 1)));
-        assert!(map.shows_index());
+        assert!(map.find(0).is_some());
         map.insert(6, leaf(0));
-        assert!(!map.shows_index() && !map.is_to_fill() && !seen.is_current(), "no room");
+        assert!(map.find(0).is_none() && map.is_to_fill() && !seen.is_current(), "parts become more");
+        let spread: Vec<_> = (0..4000).map(|number| (number << 20, leaf(number))).collect();
+        map.fill(&spread);
+        assert!(map.find(0).is_some());
+        for (hash, of_hash) in spread {
+            assert_eq!(found(hash + 0x8_0000), Some(of_hash));
+        }
+        let close: Vec<_> = (0..=BEGINNINGS as u32 + 1).map(|number| (2 * number, leaf(number))).collect();
+        map.fill(&close);
+        assert!(map.find(0).is_none() && map.is_void(), "no room");
         let others: Vec<_> = (1..COUNT_MAX).map(|_| left.take(hasher).expect("one of a few")).collect();
         assert!(left.take(hasher).is_none());
         drop((map, others));
