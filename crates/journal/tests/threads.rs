@@ -10,7 +10,7 @@ use common::{PlainClient, Rng, format_log, read_block};
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_journal::{BoxError, Client, Error, FinalBlock, Journal, Options, recovery};
 use extant_ondisk::{FsBlock, TransactionId};
-use extant_rt::{Arc, AtomicBool, AtomicU64, Condvar, LockClass, Mutex, Ordering, Weak};
+use extant_rt::{Arc, AtomicBool, AtomicU64, Condvar, HAS_THREADS, LockClass, Mutex, Ordering, Weak, apart};
 
 const BLOCK: u32 = 1024;
 const HOME: u64 = 200;
@@ -310,7 +310,10 @@ fn a_client_dropped_by_the_background_thread_may_close_the_journal() {
     assert!(matches!(journal.start(1), Err(Error::Closed)));
 }
 
-/// A device that holds back checkpoint writes until the test lets them through.
+/// What is done in the midst of a request.
+type Meanwhile = Mutex<Option<Box<dyn FnOnce() + Send>>>;
+
+/// A device that holds back checkpoint writes until the test lets them through, and does something at the first.
 struct Slow {
     inner: MemoryDevice,
     /// Where checkpoint writes begin, in bytes.
@@ -318,6 +321,7 @@ struct Slow {
     held: Mutex<bool>,
     arrived: AtomicBool,
     changed: Condvar,
+    meanwhile: Meanwhile,
 }
 
 impl Slow {
@@ -328,6 +332,7 @@ impl Slow {
             held: Mutex::new(LockClass::DEVICE_LAYER, false),
             arrived: AtomicBool::new(false),
             changed: Condvar::new(),
+            meanwhile: Mutex::new(LockClass::DEVICE_LAYER, None),
         })
     }
 
@@ -347,6 +352,8 @@ impl BlockDevice for Slow {
     fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
         if offset >= self.home {
             self.arrived.store(true, Ordering::SeqCst);
+            let meanwhile = self.meanwhile.lock().take();
+            meanwhile.map(apart);
             let mut held = self.held.lock();
             while *held {
                 held = self.changed.wait(held);
@@ -556,23 +563,23 @@ fn a_checkpoint_leaves_out_what_is_revoked_meanwhile_and_keeps_what_is_committed
     }
     handle.finish();
     journal.commit_running().expect("commit");
-    slow.hold(true);
-    let checkpoint = std::thread::spawn({
-        let journal = Arc::clone(&journal);
-        move || journal.checkpoint()
-    });
-    eventually("the first checkpoint write begins", || slow.arrived.load(Ordering::SeqCst));
     // The write of the last blocks has not begun, that of the first has.
-    let handle = journal.start(3).expect("start");
-    handle.revoke(FsBlock(place(299)));
-    for index in [0, 298, 400] {
-        client.change(place(index), &[2; BLOCK as usize]);
-    }
-    handle.finish();
-    journal.commit_running().expect("commit");
-    slow.inner.write_at(place(299) * u64::from(BLOCK), &[7; BLOCK as usize]).expect("content");
-    slow.hold(false);
-    checkpoint.join().expect("thread").expect("checkpoint");
+    let meanwhile = {
+        let (journal, client, slow) = (journal.clone(), client.clone(), slow.clone());
+        move || {
+            let handle = journal.start(3).expect("start");
+            handle.revoke(FsBlock(place(299)));
+            for index in [0, 298, 400] {
+                client.change(place(index), &[2; BLOCK as usize]);
+            }
+            handle.finish();
+            journal.commit_running().expect("commit");
+            slow.inner.write_at(place(299) * u64::from(BLOCK), &[7; BLOCK as usize]).expect("content");
+        }
+    };
+    *slow.meanwhile.lock() = Some(Box::new(meanwhile));
+    journal.checkpoint().expect("checkpoint");
+    assert!(slow.meanwhile.lock().is_none(), "no checkpoint write began");
     let crashed = slow.inner.snapshot();
     let replay = recovery::replay(&crashed, &map, BLOCK, 4000).expect("replay");
     assert_eq!(replay.report.transactions, 1, "the tail moved to the second transaction");

@@ -44,10 +44,23 @@ pub(crate) mod order {
     }
 
     /// Exchanges the thread's list with another.
-    #[cfg(extant_rt = "virtual")]
     pub fn exchange(other: &mut Held) {
         HELD.with(|held| std::mem::swap(&mut *held.borrow_mut(), other));
     }
+}
+
+/// Calls `run` as if the thread held nothing.
+pub(crate) fn as_if_none_is_held<T>(run: impl FnOnce() -> T) -> T {
+    #[cfg(debug_assertions)]
+    {
+        let mut held = order::Held::new();
+        order::exchange(&mut held);
+        let result = run();
+        order::exchange(&mut held);
+        result
+    }
+    #[cfg(not(debug_assertions))]
+    run()
 }
 
 /// A place in the order of locks that is held without a lock, such as an open journal handle.
