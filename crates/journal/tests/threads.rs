@@ -591,8 +591,9 @@ fn a_checkpoint_leaves_out_what_is_revoked_meanwhile_and_keeps_what_is_committed
 
 #[test]
 #[cfg(debug_assertions)]
-#[should_panic(expected = "lock order")]
+#[cfg_attr(panic = "unwind", should_panic = "lock order: HANDLE 0 taken while HANDLE 0 is held")]
 fn a_second_handle_of_a_thread_is_a_breach_of_order() {
+    println!("expects a panic: lock order: HANDLE 0 taken while HANDLE 0 is held");
     let journal = Journal::without_log(Arc::new(MemoryDevice::new(4096)), BLOCK, Options::default());
     let _first = journal.start(1).expect("start");
     let _second = journal.start(1);
