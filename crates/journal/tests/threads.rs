@@ -443,7 +443,7 @@ impl BlockDevice for Counting {
     fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
         self.wait();
         if offset == self.bad.0 * u64::from(BLOCK) {
-            return Err(io::Error::from_raw_os_error(28));
+            return Err(io::ErrorKind::StorageFull.into());
         }
         self.memory.write_vectored_at(offset, bufs)
     }
@@ -551,7 +551,7 @@ fn a_checkpoint_keeps_several_writes_in_flight_where_they_take_time() {
 #[test]
 fn a_checkpoint_leaves_out_what_is_revoked_meanwhile_and_keeps_what_is_committed_meanwhile() {
     let home = 2000;
-    let place = |index: u64| home + 3 * index;
+    let place = move |index: u64| home + 3 * index;
     let slow = Slow::new(4000, home);
     let map = format_log(&slow.inner, BLOCK, 1, 1999);
     let journal =
