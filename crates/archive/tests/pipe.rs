@@ -77,7 +77,8 @@ fn a_failing_sink_stops_a_source_that_waits_for_room() {
 }
 
 #[test]
-#[should_panic = "on purpose"]
+#[cfg_attr(panic = "unwind", should_panic = "on purpose")]
 fn a_panic_of_the_source_comes_out() {
+    println!("expects a panic: on purpose");
     let _ = pour_concurrently(Counting(3, 1, End::Panic), &mut Refusing(5), Extent::Everything);
 }

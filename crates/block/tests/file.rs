@@ -373,7 +373,9 @@ fn files_are_made_only_as_asked() {
 #[test]
 fn what_is_not_a_device_is_refused() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("tempdir");
-    for path in [dir.path(), Path::new("/dev/null")] {
+    // Windows has no file of Unix's kinds.
+    let others = if cfg!(windows) { &[][..] } else { &[Path::new("/dev/null")] };
+    for path in [dir.path()].iter().chain(others) {
         for access in [DeviceAccess::read_only(), DeviceAccess::read_write()] {
             let error = FileDevice::open(path, access).expect_err("not a device");
             assert!(matches!(error, Error::NotADevice { .. }), "{error}");
@@ -426,4 +428,28 @@ fn copy_has_the_content_and_the_holes_of_its_source() {
     assert!(blocks("copy") <= blocks("image"), "holes stay holes");
     let refused = open("mapped", Transfer::Mapped).copy_from(&source).expect_err("a memory map");
     assert!(matches!(refused, Error::Unsuitable { .. }), "{refused}");
+}
+
+#[cfg(not(windows))]
+#[test]
+fn canonical_paths_lead_through_no_link() {
+    use extant_testing::symlink;
+    use std::io::ErrorKind;
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let dir = extant_block::canonicalize(dir.path()).expect("a directory");
+    std::fs::create_dir_all(dir.join("a/b")).expect("directories");
+    std::fs::write(dir.join("a/b/file"), "").expect("a file");
+    symlink("b/../b", &dir.join("a/relative"));
+    // WASI follows no absolute link.
+    let file = if cfg!(target_os = "wasi") { "a/relative/file".into() } else { dir.join("a/relative/file") };
+    symlink(extant_testing::text(&file), &dir.join("outer"));
+    symlink("loop", &dir.join("loop"));
+    let found = |path: &str| extant_block::canonicalize(&dir.join(path));
+    for path in ["a/./b/../b/file", "a/relative/file", "outer", "a/relative/../../outer"] {
+        assert_eq!(found(path).expect(path), dir.join("a/b/file"), "{path}");
+    }
+    assert_eq!(extant_block::canonicalize(Path::new("/..")).expect("the root"), Path::new("/"));
+    assert_eq!(found("a/none").expect_err("nothing").kind(), ErrorKind::NotFound);
+    assert_eq!(found("a/b/file/..").expect_err("a file").kind(), ErrorKind::NotADirectory);
+    assert!(found("loop").is_err());
 }

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use extant_block::{BlockDevice, DeviceAccess, FileDevice, Identity, identity};
+use extant_block::{BlockDevice, DeviceAccess, FileDevice, Identity, canonicalize, identity};
 use extant_rt::Arc;
 
 use crate::error::{Error, Result};
@@ -40,9 +40,9 @@ impl<'a> References<'a> {
             image.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let missing = |error: std::io::Error| refused(format!("which cannot be opened: {error}"));
         let path =
-            directory.join(name.strip_prefix("file:").unwrap_or(name)).canonicalize().map_err(missing)?;
-        let own = directory.canonicalize().map_err(missing)?;
-        let allowed = self.allowed.iter().filter_map(|allowed| allowed.canonicalize().ok());
+            canonicalize(&directory.join(name.strip_prefix("file:").unwrap_or(name))).map_err(missing)?;
+        let own = canonicalize(directory).map_err(missing)?;
+        let allowed = self.allowed.iter().filter_map(|allowed| canonicalize(allowed).ok());
         if !std::iter::once(own).chain(allowed).any(|allowed| path.starts_with(allowed)) {
             let reason = "which is not below its own directory; EXTANT_BACKING_DIRS=DIR:DIR allows others";
             return Err(refused(reason.to_owned()));

@@ -53,10 +53,12 @@ impl Image {
         self.path.to_str().expect("a name")
     }
 
-    fn debugfs(&self, commands: &str) -> String {
-        let script = self.folder.path().join("commands");
-        fs::write(&script, commands).expect("write");
-        run("debugfs", &["-w", "-f", script.to_str().expect("a name"), self.name()]).expect("debugfs")
+    fn debugfs(&self, commands: &str) {
+        fs::write(self.folder.path().join("commands"), commands).expect("write");
+        let mut debugfs = Command::new("debugfs");
+        // In the folder, since files are named in the commands.
+        debugfs.current_dir(self.folder.path()).args(["-w", "-f", "commands", self.name()]);
+        debugfs.output().expect("debugfs");
     }
 
     fn map(&self) -> LogMap {
@@ -155,10 +157,9 @@ fn debugfs_commands(image: &Image, rng: &mut Rng, open: &str) -> String {
                 copy[..4].copy_from_slice(&MAGIC.to_be_bytes());
             }
         }
-        let file = image.folder.path().join(format!("copies{transaction}"));
-        fs::write(&file, bytes).expect("write");
+        let name = format!("copies{transaction}");
+        fs::write(image.folder.path().join(&name), bytes).expect("write");
         let list = |blocks: &[u64]| blocks.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
-        let name = file.display();
         match rng.below(4) {
             0 => commands += &format!("jw -r {} /dev/null\n", list(&blocks)),
             // Revoked and written by one transaction: recovery must leave the copies out. Others would lie over
@@ -328,12 +329,17 @@ fn our_logs_replay_under_the_kernel() {
     });
 }
 
+fn fsync(path: &Path) {
+    // Windows syncs what is open for writing.
+    fs::File::options().write(true).open(path).expect("open").sync_all().expect("fsync");
+}
+
 /// Work that leaves a log with revokes, escapes and several transactions.
 fn work(point: &Path, rng: &mut Rng) {
     let sync = |name: &str, bytes: &[u8]| {
         let path = point.join(name);
         fs::write(&path, bytes).expect("write");
-        fs::File::open(&path).expect("open").sync_all().expect("fsync");
+        fsync(&path);
     };
     let mut magic = MAGIC.to_be_bytes().repeat(3000);
     for round in 0..30 {
@@ -381,7 +387,7 @@ fn logs_of_the_kernel_replay_as_e2fsck_replays_them() {
             std::thread::sleep(std::time::Duration::from_millis(50));
             let path = mounted.point.join("later");
             fs::write(&path, b"later").expect("write");
-            fs::File::open(&path).expect("open").sync_all().expect("fsync");
+            fsync(&path);
             copy = image.load();
         }
         drop(mounted);

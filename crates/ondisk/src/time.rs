@@ -105,18 +105,22 @@ mod tests {
 
     #[test]
     fn the_host_and_inodes_have_the_same_moments() {
+        // Windows counts in 100 ns.
+        const TICK_NS: u32 = if cfg!(windows) { 100 } else { 1 };
+        let in_ticks =
+            |time: Timestamp| Timestamp { nanoseconds: time.nanoseconds / TICK_NS * TICK_NS, ..time };
         let epoch = SystemTime::UNIX_EPOCH;
-        let early = epoch - Duration::from_nanos(1);
-        assert_eq!(Timestamp::from(early), Timestamp { seconds: -1, nanoseconds: 999_999_999 });
+        let early = epoch - Duration::from_nanos(TICK_NS.into());
+        assert_eq!(Timestamp::from(early), Timestamp { seconds: -1, nanoseconds: 1_000_000_000 - TICK_NS });
         assert_eq!(
             Timestamp::from(epoch - Duration::from_secs(2)),
             Timestamp { seconds: -2, nanoseconds: 0 }
         );
         for time in [Timestamp::MIN, Timestamp::MAX, Timestamp::default(), Timestamp::from(early)] {
-            assert_eq!(Timestamp::from(SystemTime::from(time)), time);
+            assert_eq!(Timestamp::from(SystemTime::from(time)), in_ticks(time));
         }
         let late = Timestamp { seconds: i64::MAX, nanoseconds: u32::MAX };
-        assert_eq!(Timestamp::from(SystemTime::from(late)), Timestamp::MAX);
+        assert_eq!(Timestamp::from(SystemTime::from(late)), in_ticks(Timestamp::MAX));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //!
 //! Leaves out: policy.
 
+mod apart;
 mod biased;
 mod class;
 mod clock;
@@ -24,6 +25,7 @@ mod versioned;
 mod virtual_rt;
 mod waiting;
 
+pub use apart::apart;
 pub use biased::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard};
 pub use class::LockClass;
 pub use clock::WallClock;

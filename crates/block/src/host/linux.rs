@@ -19,7 +19,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::{Create, DeviceAccess, Error, Transfer};
 
 use super::unix::of_metadata;
-pub use super::unix::{FileExt, Identity, host_name, identity, os_string};
+pub use super::unix::{FileExt, Identity, canonicalize, host_name, identity, os_string};
 pub use in_use::{refuse_loop_attached, refuse_mounted, refuse_write_protected};
 pub use lock::{acquire as lock, release as unlock};
 pub use memory::{give_memory_back, map_region, trim_heap, unmap_region};

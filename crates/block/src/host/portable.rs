@@ -29,7 +29,7 @@ use wasi as system;
 #[cfg(windows)]
 use windows as system;
 
-pub use system::{FileExt, Identity, host_name, identity, lock, os_string, unlock};
+pub use system::{FileExt, Identity, canonicalize, host_name, identity, lock, os_string, unlock};
 
 /// None is known as one.
 pub fn is_block_special(_found: &Metadata) -> bool {

@@ -5,7 +5,7 @@
 //! Test: `tests/std_like/directories.rs`.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use extant_block::os_string;
 use extant_ondisk::{FileType, InodeNumber};
@@ -82,7 +82,13 @@ impl DirEntry {
     /// The path that was given for the directory, with the name.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        self.parent.path.join(Path::new(&self.file_name()))
+        // Not joined as a path of the host, to which a name may mean more, as `C:` and `\` do to Windows.
+        let mut path = self.parent.path.as_os_str().to_owned();
+        if !path.is_empty() && !path.as_encoded_bytes().ends_with(b"/") {
+            path.push("/");
+        }
+        path.push(self.file_name());
+        path.into()
     }
 
     /// Its inode number.

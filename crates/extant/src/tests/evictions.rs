@@ -7,7 +7,7 @@ use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, Run, Structure};
 use extant_rt::Arc;
 
-use super::disk::{assert_clean, format, has_e2fsprogs, has_threads};
+use super::disk::{assert_clean, format, has_e2fsprogs};
 use super::names::new;
 use crate::error::Location;
 use crate::incore::buffer::BufferKind;
@@ -36,7 +36,7 @@ impl BlockDevice for Interrupted {
         let interruption = self.at_flush.lock().expect("no panic").take();
         if let Some(interruption) = interruption {
             // On a thread that holds no locks.
-            std::thread::spawn(interruption).join().expect("what is done meanwhile");
+            extant_rt::apart(interruption);
         }
         self.inner.flush()
     }
@@ -63,7 +63,7 @@ fn set_mode(volume: &Volume, inode: InodeNumber, mode: u16) {
 /// else.
 #[test]
 fn inodes_stay_in_memory_until_their_commit_is_durable() {
-    if !has_threads() || !has_e2fsprogs() {
+    if !has_e2fsprogs() {
         return;
     }
     let (inner, inodes) = format(&["-b", "1024", "-N", "16384"], 32 << 10, &["a", "b", "c"]);

@@ -1,12 +1,12 @@
 //! Writeback that fails: what is lost with it, and which calls report it.
 
 use std::io;
-use std::time::Duration;
+use std::sync::mpsc;
 
 use extant_block::{BlockDevice, Fault, FaultDevice, MemoryDevice, Operation};
 use extant_ondisk::extent::Entries;
 use extant_ondisk::{Extent, ExtentNode, FsBlock, InodeNumber, LogicalBlock};
-use extant_rt::{Arc, AtomicBool, AtomicU64, Ordering, sleep};
+use extant_rt::{Arc, AtomicBool, AtomicU64, Ordering, apart};
 
 use super::disk::{Random, assert_clean, format, has_e2fsprogs, has_threads};
 use super::names::new;
@@ -182,21 +182,17 @@ fn blocks_whose_map_is_damaged_cost_no_others_of_their_run() {
     assert_clean(&*memory, "after a loss");
 }
 
-/// Holds up one write of data.
-fn hold_up(device: &Device, number: u64, fails: bool) -> (Arc<AtomicBool>, Arc<AtomicBool>) {
-    let (is_held_up, may_go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (held_up, go) = (is_held_up.clone(), may_go.clone());
+/// Calls `meanwhile` in the midst of one write of data; those before it fail, and it does if it `fails`.
+fn interrupt(device: &Device, number: u64, fails: bool, meanwhile: impl FnOnce() + Send + 'static) {
     let mut writes = 0;
+    let mut meanwhile = Some(meanwhile);
     device.set_plan(move |request| {
         if request.operation != Operation::Write {
             return Fault::None;
         }
         writes += 1;
         if writes == number {
-            held_up.store(true, Ordering::SeqCst);
-            while !go.load(Ordering::SeqCst) {
-                sleep(Duration::from_millis(1));
-            }
+            meanwhile.take().map(apart);
         }
         if fails && writes == number || writes < number {
             Fault::Error(io::ErrorKind::Other)
@@ -204,18 +200,11 @@ fn hold_up(device: &Device, number: u64, fails: bool) -> (Arc<AtomicBool>, Arc<A
             Fault::None
         }
     });
-    (is_held_up, may_go)
-}
-
-fn wait_for(flag: &AtomicBool) {
-    while !flag.load(Ordering::SeqCst) {
-        sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]
 fn an_error_is_recorded_before_its_blocks_are_clean() {
-    if !has_threads() || !has_e2fsprogs() {
+    if !has_e2fsprogs() {
         return;
     }
     let (_memory, device) = disk();
@@ -224,23 +213,25 @@ fn an_error_is_recorded_before_its_blocks_are_clean() {
     // Runs of one block: a batch of them fails, and the one behind it is held up.
     (0..=BATCH_RUNS_MAX as u64).for_each(|run| write(&volume, &file, 2 * run..2 * run + 1, 1));
     let cursor = file.writeback_error.sample();
-    let (is_held_up, may_go) = hold_up(&device, BATCH_RUNS_MAX as u64 + 1, false);
-    std::thread::scope(|scope| {
-        let flushed = scope.spawn(|| volume.sync_inode(&file, true));
-        wait_for(&is_held_up);
-        let dirty = volume.pages.as_ref().unwrap().used().1;
-        let is_recorded = file.writeback_error.check_and_advance(&cursor);
-        let is_reported = volume.check_writeback_error().is_err();
-        may_go.store(true, Ordering::SeqCst);
-        assert_eq!(dirty, BLOCK, "the first runs are clean");
-        assert!(is_recorded && is_reported, "and nobody learns why");
-        assert!(flushed.join().unwrap().is_err());
-    });
+    let (sender, seen) = mpsc::channel();
+    let look = {
+        let (volume, file) = (volume.clone(), file.clone());
+        move || {
+            let dirty = volume.pages.as_ref().unwrap().used().1;
+            let is_recorded = file.writeback_error.check_and_advance(&cursor);
+            sender.send((dirty, is_recorded, volume.check_writeback_error().is_err())).unwrap();
+        }
+    };
+    interrupt(&device, BATCH_RUNS_MAX as u64 + 1, false, look);
+    assert!(volume.sync_inode(&file, true).is_err());
+    let (dirty, is_recorded, is_reported) = seen.recv().expect("it was written");
+    assert_eq!(dirty, BLOCK, "the first runs are clean");
+    assert!(is_recorded && is_reported, "and nobody learns why");
 }
 
 #[test]
 fn what_is_written_over_a_run_that_fails_is_written_back_again() {
-    if !has_threads() || !has_e2fsprogs() {
+    if !has_e2fsprogs() {
         return;
     }
     for is_mapped in [false, true] {
@@ -252,14 +243,9 @@ fn what_is_written_over_a_run_that_fails_is_written_back_again() {
             volume.sync().unwrap();
         }
         write(&volume, &file, 0..1, 2);
-        let (is_held_up, may_go) = hold_up(&device, 1, true);
-        std::thread::scope(|scope| {
-            let flushed = scope.spawn(|| volume.sync_inode(&file, true));
-            wait_for(&is_held_up);
-            write(&volume, &file, 0..1, 3);
-            may_go.store(true, Ordering::SeqCst);
-            assert!(flushed.join().unwrap().is_err());
-        });
+        let beside = (volume.clone(), file.clone());
+        interrupt(&device, 1, true, move || write(&beside.0, &beside.1, 0..1, 3));
+        assert!(volume.sync_inode(&file, true).is_err());
         // Acknowledged, so it is there.
         volume.sync_inode(&file, true).unwrap();
         volume.drop_pages(&file, 0..u32::MAX);

@@ -56,10 +56,14 @@ fn open(image: &Path) -> Result<Filesystem, Error> {
     Mount::new().background(false).open_device(Arc::new(shared(image)))
 }
 
-/// A disk whose block is renewed every second.
+/// A disk whose block a mount renews every second, by a thread.
 fn disk(scratch: &Path, features: &str) -> Option<PathBuf> {
-    // A thread renews the block.
-    if !extant_testing::has_threads() || !has_e2fsprogs() {
+    extant_testing::has_threads().then(|| unmounted_disk(scratch, features)).flatten()
+}
+
+/// A disk whose block is to be renewed every second.
+fn unmounted_disk(scratch: &Path, features: &str) -> Option<PathBuf> {
+    if !has_e2fsprogs() {
         return None;
     }
     let features = format!("mmp,{features}");
@@ -192,7 +196,7 @@ fn what_a_dead_host_left_is_taken_after_a_wait() {
 #[test]
 fn a_check_under_way_is_refused_at_once_and_named() {
     let scratch = scratch();
-    let Some(image) = disk(scratch.path(), "metadata_csum") else { return };
+    let Some(image) = unmounted_disk(scratch.path(), "metadata_csum") else { return };
     put_block(&image, mmp::SEQ_FSCK, b"evil\x1b[2J");
     let before = fs::read(&image).expect("an image");
     let by = refused(open(&image));
@@ -262,7 +266,7 @@ fn intervals_and_places_that_no_host_writes_are_bounded() {
 #[test]
 fn no_disk_makes_anybody_wait_for_more_than_six_minutes() {
     let scratch = scratch();
-    let Some(image) = disk(scratch.path(), "metadata_csum") else { return };
+    let Some(image) = unmounted_disk(scratch.path(), "metadata_csum") else { return };
     let wait = |read_only| {
         Mount::new().read_only(read_only).mmp_wait(&shared(&image)).expect("a sound block").as_secs()
     };

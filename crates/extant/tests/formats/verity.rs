@@ -4,7 +4,6 @@ use std::fs;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::thread;
 
 use extant::mkfs::Mkfs;
 use extant::{Error, Fallocate, Filesystem, InodeFlags, Mount, SeekTo};
@@ -175,7 +174,7 @@ impl BlockDevice for Synced {
             && let Some(fs) = self.fs.lock().expect("a lock").clone()
         {
             // A thread of its own: the writer holds locks.
-            thread::spawn(move || fs.sync().expect("sync")).join().expect("a thread");
+            extant_rt::apart(|| fs.sync().expect("sync"));
         }
         self.recorder.write_vectored_at(offset, bufs)
     }
@@ -220,9 +219,6 @@ fn fragment(fs: &Filesystem) {
 
 #[test]
 fn after_every_crash_a_file_is_a_verity_file_with_its_hashes_or_as_it_was() {
-    if !extant_testing::has_threads() {
-        return;
-    }
     let Some(_alone) = alone() else { return };
     let scratch = scratch();
     for pages in [0, 4 << 20] {

@@ -22,17 +22,20 @@ pub struct Image {
 impl Image {
     /// A new file system of mke2fs; nothing, and the reason said, if there is no mke2fs.
     pub fn made(bytes: u64, arguments: &[&str]) -> Option<Self> {
+        Self::try_made(bytes, arguments).inspect_err(|why| println!("skipped: {why}")).ok()
+    }
+
+    /// A new file system of mke2fs.
+    ///
+    /// # Errors
+    /// What mke2fs says, or that there is none.
+    pub fn try_made(bytes: u64, arguments: &[&str]) -> Result<Self, String> {
         let folder = scratch();
         let path = folder.path().join("image");
         let size = format!("{}k", bytes / KIB);
         let all = [&["-q", "-F", "-t", "ext4"], arguments, &[text(&path), &size]].concat();
-        match run("mke2fs", &all) {
-            Ok(_) => Some(Self { path, _folder: folder }),
-            Err(why) => {
-                println!("skipped: {why}");
-                None
-            }
-        }
+        run("mke2fs", &all)?;
+        Ok(Self { path, _folder: folder })
     }
 
     /// Makes the file longer, and the file system as long.

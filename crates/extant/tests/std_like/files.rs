@@ -56,8 +56,8 @@ macro_rules! work {
 
 #[test]
 fn paths_do_what_those_of_the_host_do() {
-    if cfg!(target_os = "wasi") {
-        return println!("skipped: the standard library resolves no paths of WASI");
+    if cfg!(windows) {
+        return println!("skipped: the host's calls have other errors than those of Unix");
     }
     let host = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let fs = new_disk(32);

@@ -49,7 +49,8 @@ fn fill_inodes(fs: &Filesystem, directory: &str) -> u64 {
     unreachable!("inodes without end")
 }
 
-/// Calls `fill` on threads, each in a directory of its own; `of_users` of them are not root's.
+/// Calls `fill` on threads, or one after the other where the host has none, each in a directory of its own; `of_users` of them are not
+/// root's.
 fn on_threads(
     fs: &Filesystem,
     of_users: u64,
@@ -61,16 +62,12 @@ fn on_threads(
         fs.create_dir(directory(thread)).expect("an empty disk");
         fs.set_owner(directory(thread), USER, USER).expect("an owner");
     }
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS)
-            .map(|thread| {
-                let (mut random, fs) = (Random(random.next()), view(fs, thread < of_users));
-                let fill = &fill;
-                scope.spawn(move || fill(&fs, &directory(thread), &mut random))
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().expect("a thread")).sum()
-    })
+    let seeds: Vec<u64> = (0..THREADS).map(|_| random.next()).collect();
+    let refused = extant_rt::parallel(seeds.len(), |index| {
+        let thread = index as u64;
+        fill(&view(fs, thread < of_users), &directory(thread), &mut Random(seeds[index]))
+    });
+    refused.into_iter().sum()
 }
 
 fn view(fs: &Filesystem, is_user: bool) -> Filesystem {

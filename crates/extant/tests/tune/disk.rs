@@ -43,26 +43,34 @@ pub fn disk(features: &str) -> (Arc<MemoryDevice>, Tree) {
 
 /// Everything on a disk.
 pub fn tree(fs: &Filesystem) -> Tree {
+    try_tree(fs).expect("a tree")
+}
+
+/// As [`tree`].
+///
+/// # Errors
+/// Those of the calls.
+pub fn try_tree(fs: &Filesystem) -> extant::Result<Tree> {
     let mut tree = Tree::new();
     let mut dirs = vec![String::new()];
     while let Some(dir) = dirs.pop() {
-        for entry in fs.dir(format!("{dir}/")).and_then(|dir| dir.entries()).expect("readdir") {
+        for entry in fs.dir(format!("{dir}/")).and_then(|dir| dir.entries())? {
             let path = format!("{dir}/{}", String::from_utf8_lossy(&entry.name));
             assert_ne!(entry.inode, InodeNumber(0));
-            if fs.metadata(&path).expect("stat").file_type == FileType::Directory {
+            if fs.metadata(&path)?.file_type == FileType::Directory {
                 tree.insert(path.clone(), Vec::new());
                 dirs.push(path);
             } else {
-                let file = fs.open(&path).expect("open");
-                let mut content = fs.read(&path).expect("read");
-                for name in file.list_xattrs().expect("attributes") {
-                    content.extend(file.xattr(&name).expect("attribute"));
+                let file = fs.open(&path)?;
+                let mut content = fs.read(&path)?;
+                for name in file.list_xattrs()? {
+                    content.extend(file.xattr(&name)?);
                 }
                 tree.insert(path, content);
             }
         }
     }
-    tree
+    Ok(tree)
 }
 
 pub fn superblock(device: &dyn BlockDevice) -> Superblock {

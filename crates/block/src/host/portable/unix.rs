@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::Error;
 
-pub use crate::host::unix::{FileExt, Identity, host_name, identity, os_string};
+pub use crate::host::unix::{FileExt, Identity, canonicalize, host_name, identity, os_string};
 
 /// Files are locked once they are open.
 pub fn exclude(options: &mut OpenOptions, _read_only: bool) -> &mut OpenOptions {

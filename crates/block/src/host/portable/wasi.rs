@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::wasi::ffi::OsStringExt;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use crate::Error;
 
@@ -39,15 +39,63 @@ pub fn host_name() -> Vec<u8> {
     b"wasi".to_vec()
 }
 
-/// Nothing tells a file of the host from every other.
-pub type Identity = std::convert::Infallible;
+/// What tells a file of the host from every other: its path without symbolic links.
+pub type Identity = PathBuf;
 
-/// The identity of the file at `path`, which is not known.
+/// The identity of the file at `path`.
 ///
 /// # Errors
-/// `Unsupported`.
-pub fn identity(_path: &Path) -> io::Result<Identity> {
-    Err(io::ErrorKind::Unsupported.into())
+/// The host's.
+pub fn identity(path: &Path) -> io::Result<Identity> {
+    canonicalize(path)
+}
+
+/// Symbolic links on the way to a file at most, as in Linux.
+const LINKS_MAX: usize = 40;
+
+/// The path without symbolic links, `.` and `..`. One relative to the current directory begins with `.`: WASI does not tell the directory's own
+/// path, and the standard library takes it for `/`, below which is every file.
+///
+/// # Errors
+/// The host's; `PermissionDenied` if it leads above the current directory, where nothing can be opened.
+pub fn canonicalize(path: &Path) -> io::Result<PathBuf> {
+    let words = |path: &Path| -> Vec<OsString> {
+        path.components().rev().map(|component| component.as_os_str().to_owned()).collect()
+    };
+    let mut found = PathBuf::from(".");
+    // The next one last.
+    let mut left = words(path);
+    let mut links = 0;
+    while let Some(word) = left.pop() {
+        match Path::new(&word).components().next() {
+            Some(Component::RootDir) => found = PathBuf::from("/"),
+            Some(Component::ParentDir) if found == Path::new(".") => {
+                return Err(io::Error::new(
+                    io::ErrorKind::PermissionDenied,
+                    "the path leads above the current directory",
+                ));
+            }
+            // Above the root is the root.
+            Some(Component::ParentDir) => _ = found.pop(),
+            Some(Component::Normal(name)) => {
+                let next = found.join(name);
+                let metadata = next.symlink_metadata()?;
+                if metadata.is_symlink() {
+                    links += 1;
+                    if links > LINKS_MAX {
+                        return Err(io::Error::other("too many symbolic links"));
+                    }
+                    left.extend(words(&next.read_link()?));
+                } else if !left.is_empty() && !metadata.is_dir() {
+                    return Err(io::ErrorKind::NotADirectory.into());
+                } else {
+                    found = next;
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(found)
 }
 
 impl FileExt for File {

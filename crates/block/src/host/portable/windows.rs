@@ -56,6 +56,14 @@ pub fn identity(path: &Path) -> io::Result<Identity> {
     path.canonicalize()
 }
 
+/// The path without symbolic links, `.` and `..`.
+///
+/// # Errors
+/// The host's.
+pub fn canonicalize(path: &Path) -> io::Result<PathBuf> {
+    path.canonicalize()
+}
+
 impl FileExt for File {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.seek_read(buf, offset)

@@ -11,7 +11,13 @@ pub fn random(seed: u64) -> Option<Chain> {
     for _ in 0..20 {
         let (arguments, size) = arguments(&mut random);
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let Some(image) = Image::made(size * MIB, &words) else { continue };
+        let image = match Image::try_made(size * MIB, &words) {
+            Ok(image) => image,
+            Err(why) => {
+                println!("refused: {why}");
+                continue;
+            }
+        };
         if let Some(faults) = image.faults() {
             println!("mke2fs {words:?}: {faults}");
             continue;
