@@ -73,7 +73,7 @@ impl ImageOptions {
         disk_bytes: Option<u64>,
         form: ProgressForm,
     ) -> Result<Opened, Failure> {
-        let archive = file.try_clone().map_err(|error| Failure::host(path, &error))?;
+        let archive = host::second_handle(&file, path).map_err(|error| Failure::host(path, &error))?;
         let progress = Display::new(form);
         let image = self
             .read(disk, disk_bytes, &progress, |choice, options| Image::in_archive(archive, choice, options));

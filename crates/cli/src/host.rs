@@ -6,5 +6,5 @@ mod system;
 
 pub use system::{
     allocated_bytes, available_bytes, is_block_device, is_stream, mode_and_owner, mounted_block_size,
-    new_file, stdin_is_pipe, temporary_directory,
+    new_file, second_handle, stdin_is_pipe, temporary_directory,
 };

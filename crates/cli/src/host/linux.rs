@@ -1,6 +1,6 @@
 //! Linux.
 
-use std::fs::{FileType, Metadata};
+use std::fs::{File, FileType, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -42,6 +42,11 @@ pub fn mode_and_owner(found: &Metadata) -> (u16, u32, u32) {
 /// Where temporary files are.
 pub fn temporary_directory() -> PathBuf {
     std::env::temp_dir()
+}
+
+/// A second handle of a file that was opened at `path` for reading.
+pub fn second_handle(file: &File, _path: &Path) -> io::Result<File> {
+    file.try_clone()
 }
 
 /// Whether standard input is a pipe.

@@ -1,6 +1,6 @@
 //! Hosts other than Linux, by the standard library.
 
-use std::fs::{FileType, Metadata};
+use std::fs::{File, FileType, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -37,6 +37,11 @@ pub fn mode_and_owner(_found: &Metadata) -> (u16, u32, u32) {
 /// Where temporary files are: WASI has no such place.
 pub fn temporary_directory() -> PathBuf {
     if cfg!(target_os = "wasi") { PathBuf::from(".") } else { std::env::temp_dir() }
+}
+
+/// A second handle of a file that was opened at `path` for reading. WASI gives none, and has no files without a name: it is opened again.
+pub fn second_handle(file: &File, path: &Path) -> io::Result<File> {
+    if cfg!(target_os = "wasi") { File::open(path) } else { file.try_clone() }
 }
 
 /// The standard library does not know: it may be one, where there are pipes.

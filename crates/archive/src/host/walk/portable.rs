@@ -88,10 +88,11 @@ fn mode_and_owner(found: &Metadata) -> (u16, u32, u32) {
     (found.mode() as u16 & extant_ondisk::mode::S_IALLUGO, found.uid(), found.gid())
 }
 
-/// The host has no modes: everyone may read, and root as the owner may write unless the file is read-only.
+/// The host has no modes: everyone may read, and root as the owner may write unless the file is read-only. WASI knows of no file whether it is.
 #[cfg(not(unix))]
 fn mode_and_owner(found: &Metadata) -> (u16, u32, u32) {
-    let mode = match (found.is_dir(), found.is_symlink(), found.permissions().readonly()) {
+    let is_read_only = cfg!(windows) && found.permissions().readonly();
+    let mode = match (found.is_dir(), found.is_symlink(), is_read_only) {
         (true, _, _) => 0o755,
         (_, true, _) => 0o777,
         (_, _, true) => 0o444,

@@ -17,6 +17,7 @@ use extant_rt::{Arc, WallClock};
 use crate::container_image::{ImageOptions, Opened, named, spool_directory};
 use crate::disks::{fixed_time, fixed_times, mount, unmount};
 use crate::failure::Failure;
+use crate::host;
 use crate::owner::names_on_host;
 use crate::progress::{Progress, ProgressForm};
 use crate::verbs::import::input;
@@ -108,7 +109,8 @@ impl Content {
             ContentSource::Directory(Some(listed)) => Box::new(listed.clone()),
             ContentSource::Directory(None) => Box::new(self.walk()),
             ContentSource::Archive(file) => {
-                let file = file.try_clone().map_err(|error| Failure::host(&self.path, &error))?;
+                let file = host::second_handle(file, &self.path)
+                    .map_err(|error| Failure::host(&self.path, &error))?;
                 let input =
                     Input::file(file).map_err(|error| named(&self.path, Failure::tree(&self.path, error)))?;
                 Box::new(TarReader::new(input).names(names_on_host()))
