@@ -155,9 +155,7 @@ impl InodeAllocator {
     /// The groups around a group in which threads make files side by side, and the calling thread's, another one for each as far as there
     /// are so many.
     fn groups_of_threads(&self, group: GroupNumber) -> (Range<u32>, GroupNumber) {
-        let count = GROUPS_OF_THREADS.next_multiple_of(self.neighbours());
-        let start = group.0 - group.0 % count;
-        let near = start..(start + count).min(self.geometry.group_count);
+        let near = self.groups_around(group, GROUPS_OF_THREADS.next_multiple_of(self.neighbours()));
         let own = near.start + (group.0 - near.start + thread_slot() as u32) % near.len().max(1) as u32;
         (near, GroupNumber(own))
     }
@@ -237,8 +235,13 @@ impl InodeAllocator {
 
     /// The groups of a group's neighbourhood.
     fn neighbourhood(&self, group: GroupNumber) -> Range<u32> {
-        let start = group.0 - group.0 % self.neighbours();
-        start..(start + self.neighbours()).min(self.geometry.group_count)
+        self.groups_around(group, self.neighbours())
+    }
+
+    /// The stretch of so many groups that has a group.
+    fn groups_around(&self, group: GroupNumber, count: u32) -> Range<u32> {
+        let start = group.0 - group.0 % count;
+        start..(start + count).min(self.geometry.group_count)
     }
 
     /// The next group in turn of the first neighbourhood, from that of the last group on, that is not much worse than

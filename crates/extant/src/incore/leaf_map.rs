@@ -293,11 +293,7 @@ impl LeafMap {
 
     /// Whether there are more parts to be filled.
     fn take_more_parts(&self) -> bool {
-        let count = self.part_count.load(Ordering::Relaxed);
-        if count < PARTS_MAX {
-            self.part_count.store((8 * count).min(PARTS_MAX), Ordering::Release);
-        }
-        count < PARTS_MAX
+        self.part_count.swap(PARTS_MAX, Ordering::Relaxed) < PARTS_MAX
     }
 
     /// Whether there was room.

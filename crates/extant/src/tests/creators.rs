@@ -39,9 +39,9 @@ fn locks_per_create(tuning: Tuning, is_apart: bool) -> f64 {
         for file in 0..FILES {
             let name = format!("file-{thread}-{file}");
             let made = volume.create(dir, name.as_bytes(), &new(NewKind::File)).expect("a file");
-            // Threads that meet in a directory make its files in the groups around it, which a flex group of 16 is.
-            let (group, own) = (volume.group_of_inode(made.number).0, volume.group_of_inode(dir.number).0);
-            assert!(if is_apart { group == own } else { group / 16 == own / 16 }, "{group} beside {own}");
+            // Threads that meet in a directory make its files in groups of their own.
+            let group = volume.group_of_inode(made.number);
+            assert!(group == volume.group_of_inode(dir.number) || !is_apart, "{group:?}");
         }
     });
     let taken = locks() - before;

@@ -53,7 +53,7 @@ pub type Identity = PathBuf;
 /// # Errors
 /// The host's.
 pub fn identity(path: &Path) -> io::Result<Identity> {
-    path.canonicalize()
+    canonicalize(path)
 }
 
 /// The path without symbolic links, `.` and `..`.
