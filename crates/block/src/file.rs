@@ -20,7 +20,7 @@ use extant_rt::{AtomicU64, LockClass, Mutex, Ordering};
 
 use crate::access::{Create, DeviceAccess, Transfer};
 use crate::{BlockDevice, DurableRequests, Error, FileExt, check_range, host, total_bytes, write_zero_bytes};
-pub use copy::Copied;
+pub use copy::{Copied, FileCopy};
 use direct::Direct;
 use mapped::Mapping;
 

@@ -23,7 +23,7 @@ mod vec;
 
 use std::io;
 
-use extant_rt::Arc;
+use extant_rt::{Arc, AtomicBool, Ordering, share_work};
 
 pub use access::{Create, DeviceAccess, Transfer};
 pub use buffers::{BUFFER_BYTES, Buffer, Buffers};
@@ -31,7 +31,7 @@ pub use container::{Container, ImageFormat, PartitionEntry, PartitionKind};
 pub use durable::{DurableRequests, FlushEpoch};
 pub use error::{Error, Holder};
 pub use fault::{Fault, FaultDevice, Operation, Request};
-pub use file::{Copied, FileDevice};
+pub use file::{Copied, FileCopy, FileDevice};
 pub use file_ext::FileExtDevice;
 pub use host::{
     DefragmentedMount, FileExt, Identity, canonicalize, defrag_mounted, fitrim, host_name, identity,
@@ -45,6 +45,26 @@ pub use partition::Partition;
 pub use partition_table::{NewPartition, PartitionTable};
 pub use recorder::{Cursor, Event, Log, Mutation, Recorder, Tearing, Unflushed};
 pub use segments::{Segment, Segments};
+
+/// Requests in flight at once, where requests take time and many are to be made.
+pub const REQUESTS_IN_FLIGHT: usize = 16;
+
+/// A write among several.
+#[derive(Clone, Debug)]
+pub struct Write<'b> {
+    /// Where it begins, in bytes.
+    pub offset: u64,
+    /// What is written from there on, one after the other.
+    pub bufs: Vec<io::IoSlice<'b>>,
+}
+
+impl Write<'_> {
+    /// How long it is.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        total_bytes(&self.bufs)
+    }
+}
 
 /// A device of bytes that can be read, written, flushed and discarded from many threads at once.
 ///
@@ -74,6 +94,15 @@ pub trait BlockDevice: Send + Sync {
     /// As [`BlockDevice::write_vectored_at`].
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         self.write_vectored_at(offset, &[io::IoSlice::new(buf)])
+    }
+
+    /// Writes ranges that do not overlap, in any order; where requests take time, [`REQUESTS_IN_FLIGHT`] at once.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::write_vectored_at`], those of the first write that failed. No other was begun then, and none is under way any more;
+    /// which ones were written is unknown.
+    fn write_many(&self, writes: &[Write<'_>]) -> io::Result<()> {
+        write_in_flight(self, writes)
     }
 
     /// Writes `buf` and returns when it is durable. Earlier writes need not be durable then.
@@ -150,6 +179,9 @@ macro_rules! forward {
             fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
                 (**self).write_at(offset, buf)
             }
+            fn write_many(&self, writes: &[Write<'_>]) -> io::Result<()> {
+                (**self).write_many(writes)
+            }
             fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
                 (**self).write_fua(offset, buf)
             }
@@ -181,6 +213,25 @@ macro_rules! forward {
 forward!(Arc<D>);
 forward!(Box<D>);
 forward!(&D);
+
+/// Makes many writes, where requests take time several at once, each on a thread that waits for it.
+fn write_in_flight(device: &(impl BlockDevice + ?Sized), writes: &[Write<'_>]) -> io::Result<()> {
+    let write = |write: &Write<'_>| device.write_vectored_at(write.offset, &write.bufs);
+    if !device.has_latency() {
+        return writes.iter().try_for_each(write);
+    }
+    let has_failed = AtomicBool::new(false);
+    let write_unless_failed = |next| {
+        // Relaxed: a write more or less is made.
+        if has_failed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let written = write(next);
+        has_failed.fetch_or(written.is_err(), Ordering::Relaxed);
+        written
+    };
+    share_work(REQUESTS_IN_FLIGHT, writes.iter(), write_unless_failed).into_iter().collect()
+}
 
 /// Bytes in all buffers together.
 fn total_bytes(bufs: &[io::IoSlice<'_>]) -> u64 {

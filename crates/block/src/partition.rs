@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::{BlockDevice, Error, check_range, total_bytes};
+use crate::{BlockDevice, Error, Write, check_range, total_bytes};
 
 /// The bytes from `offset` to `offset + bytes` of another device.
 #[derive(Debug)]
@@ -52,6 +52,14 @@ impl<D: BlockDevice> BlockDevice for Partition<D> {
 
     fn write_vectored_at(&self, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
         self.device.write_vectored_at(self.place(offset, total_bytes(bufs))?, bufs)
+    }
+
+    fn write_many(&self, writes: &[Write<'_>]) -> io::Result<()> {
+        let mut placed = writes.to_vec();
+        for write in &mut placed {
+            write.offset = self.place(write.offset, write.bytes())?;
+        }
+        self.device.write_many(&placed)
     }
 
     fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {

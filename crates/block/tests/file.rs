@@ -407,29 +407,6 @@ fn refreshed_bytes_come_from_the_device_itself() {
     assert_eq!(read(), [b'b'; 16]);
 }
 
-#[cfg(target_os = "linux")]
-#[test]
-fn copy_has_the_content_and_the_holes_of_its_source() {
-    use std::os::unix::fs::MetadataExt;
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    let source = image(dir.path(), Transfer::Buffered);
-    source.write_at(1 << 20, &[7; 5000]).expect("write");
-    source.write_at(BYTES - 1, &[9]).expect("write");
-    let open = |name: &str, transfer| {
-        let access = DeviceAccess { transfer, create: Create::New, ..DeviceAccess::default() };
-        FileDevice::open(dir.path().join(name), access).expect("create")
-    };
-    let mut copy = open("copy", Transfer::Buffered);
-    copy.copy_from(&source).expect("copy");
-    assert_eq!(copy.size(), BYTES);
-    let bytes = |name: &str| std::fs::read(dir.path().join(name)).expect("read");
-    assert!(bytes("copy") == bytes("image"));
-    let blocks = |name: &str| std::fs::metadata(dir.path().join(name)).expect("metadata").blocks();
-    assert!(blocks("copy") <= blocks("image"), "holes stay holes");
-    let refused = open("mapped", Transfer::Mapped).copy_from(&source).expect_err("a memory map");
-    assert!(matches!(refused, Error::Unsuitable { .. }), "{refused}");
-}
-
 #[cfg(not(windows))]
 #[test]
 fn canonical_paths_lead_through_no_link() {

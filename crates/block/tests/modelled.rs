@@ -95,11 +95,13 @@ fn throughput_at_every_depth_is_what_the_figures_say() {
 #[cfg(not(extant_rt = "virtual"))]
 #[test]
 fn throughput_in_real_time_is_within_five_percent_and_never_above() {
+    // A program for WASI that is not optimised copies more slowly than a fast device.
+    let bytes_per_s = if cfg!(target_os = "wasi") { 20_000_000 } else { 200_000_000 };
     let model = Model {
         queue_depth: 4,
         write_latency_ns: 2_000_000,
-        write_bytes_per_s: 400_000_000,
-        stream_write_bytes_per_s: 200_000_000,
+        write_bytes_per_s: 2 * bytes_per_s,
+        stream_write_bytes_per_s: bytes_per_s,
         ..kept("bm1743")
     };
     let device = ModelledDevice::new(MemoryDevice::new(1 << 28), model);

@@ -6,6 +6,6 @@
 //! A [`File`](crate::File) of a file system is no device for another one in the same process: debug builds assert one order of locks.
 
 pub use extant_block::{
-    BlockDevice, Copied, Create, DeviceAccess, Error, FileDevice, FileExtDevice, Holder, MemoryDevice,
-    Partition, Transfer,
+    BlockDevice, Copied, Create, DeviceAccess, Error, FileCopy, FileDevice, FileExtDevice, Holder,
+    MemoryDevice, Partition, REQUESTS_IN_FLIGHT, Transfer, Write,
 };

@@ -10,24 +10,17 @@
 //! Source: `jbd2_log_do_checkpoint`, `jbd2_cleanup_journal_tail` (`fs/jbd2/checkpoint.c`). Checked by
 //! `tests/crash.rs`, `tests/threads.rs`.
 
-use std::io;
-
-use extant_block::BlockDevice;
 use extant_ondisk::FsBlock;
-use extant_rt::{Arc, AtomicBool, LockClass, Ordering, Rank, share_work};
+use extant_rt::{LockClass, Ordering, Rank};
 
 use crate::abort_on_panic::AbortOnPanic;
 use crate::committed_blocks::CommittedBlock;
 use crate::journal::OpenLog;
-use crate::log::{runs, write_sorted, write_sorted_run};
+use crate::log::write_sorted;
 use crate::{Journal, Result};
 
 /// Blocks in flight at once: what a commit may have to wait for. At 4 KiB, 1 MiB.
 const BATCH_BLOCKS: usize = 256;
-
-/// Requests in flight at once, where a request takes time. jbd2 submits a batch of 64 buffers and leaves the rest to the device;
-/// here each request has a thread that waits for it.
-pub(crate) const REQUESTS_IN_FLIGHT: usize = 8;
 
 /// The right to write blocks to their final locations, which one thread has at a time (kernel `j_checkpoint_mutex`). A drop
 /// gives it up.
@@ -182,7 +175,7 @@ impl Journal {
         state.in_flight.extend(live.iter().map(|(block, _)| *block));
         drop(state);
         let count = live.len() as u64;
-        let done = write_in_flight(&*self.device, &live);
+        let done = write_sorted(&*self.device, &live);
         self.state.lock().in_flight.clear();
         self.changed.notify_all();
         done?;
@@ -207,23 +200,4 @@ impl Journal {
         self.changed.notify_all();
         Ok(())
     }
-}
-
-/// Writes blocks, ascending by number, to their places; where requests take time, several at once. After a failure no other is begun.
-fn write_in_flight(device: &dyn BlockDevice, blocks: &[(FsBlock, Arc<[u8]>)]) -> io::Result<()> {
-    let runs: Vec<_> = runs(blocks).collect();
-    if !device.has_latency() || runs.len() < 2 {
-        return write_sorted(device, blocks);
-    }
-    let has_failed = AtomicBool::new(false);
-    let write = |run| {
-        // Relaxed: a run more or less is written.
-        if has_failed.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let written = write_sorted_run(device, run);
-        has_failed.fetch_or(written.is_err(), Ordering::Relaxed);
-        written
-    };
-    share_work(REQUESTS_IN_FLIGHT, runs.into_iter(), write).into_iter().collect()
 }

@@ -4,7 +4,7 @@
 
 use std::io::{self, IoSlice};
 
-use extant_block::BlockDevice;
+use extant_block::{BlockDevice, Write};
 use extant_ondisk::FsBlock;
 use extant_ondisk::jbd2::{Format, SUPERBLOCK_BYTES, Superblock, SuperblockFault};
 use extant_rt::Arc;
@@ -190,7 +190,8 @@ impl Log {
             let (block, run) =
                 self.map.run(at, wanted.min(self.ring.end - at)).ok_or(Error::BadMap("it is too short"))?;
             let (now, later) = blocks.split_at(run as usize);
-            write_run(&*self.device, block, now)?;
+            let Write { offset, bufs } = write_of_run(block, now)?;
+            self.device.write_vectored_at(offset, &bufs)?;
             at = self.ring.advance(at, run);
             blocks = later;
         }
@@ -204,27 +205,21 @@ impl Log {
     }
 }
 
-/// Writes blocks of equal length that follow each other on the device.
-fn write_run(device: &dyn BlockDevice, start: FsBlock, blocks: &[Arc<[u8]>]) -> io::Result<()> {
-    let slices: Vec<IoSlice<'_>> = blocks.iter().map(|bytes| IoSlice::new(bytes)).collect();
-    let size = blocks.first().map_or(0, |bytes| bytes.len() as u64);
+/// The write of blocks of equal length that follow each other on the device.
+fn write_of_run<'b>(
+    start: FsBlock,
+    blocks: impl IntoIterator<Item = &'b Arc<[u8]>>,
+) -> io::Result<Write<'b>> {
+    let bufs: Vec<IoSlice<'_>> = blocks.into_iter().map(|bytes| IoSlice::new(bytes)).collect();
+    let size = bufs.first().map_or(0, |bytes| bytes.len() as u64);
     let offset = start.0.checked_mul(size).ok_or(io::ErrorKind::UnexpectedEof)?;
-    device.write_vectored_at(offset, &slices)
+    Ok(Write { offset, bufs })
 }
 
-/// Writes blocks, ascending by number, to their places, run by run.
+/// Writes blocks, ascending by number, to their places: those that follow each other on the device at once, no more than a request may have.
 pub fn write_sorted(device: &dyn BlockDevice, blocks: &[(FsBlock, Arc<[u8]>)]) -> io::Result<()> {
-    runs(blocks).try_for_each(|run| write_sorted_run(device, run))
-}
-
-/// The parts of `blocks` that follow each other on the device, no longer than a request may be.
-pub fn runs(blocks: &[(FsBlock, Arc<[u8]>)]) -> impl Iterator<Item = &[(FsBlock, Arc<[u8]>)]> {
     let follows = |a: &(FsBlock, _), b: &(FsBlock, _)| a.0.checked_add(1) == Some(b.0);
-    blocks.chunk_by(follows).flat_map(|run| run.chunks(SLICES_MAX))
-}
-
-/// Writes one of the [`runs`].
-pub fn write_sorted_run(device: &dyn BlockDevice, run: &[(FsBlock, Arc<[u8]>)]) -> io::Result<()> {
-    let bytes: Vec<Arc<[u8]>> = run.iter().map(|(_, bytes)| Arc::clone(bytes)).collect();
-    run.first().map_or(Ok(()), |(start, _)| write_run(device, *start, &bytes))
+    let runs = blocks.chunk_by(follows).flat_map(|run| run.chunks(SLICES_MAX));
+    let writes = runs.map(|run| write_of_run(run[0].0, run.iter().map(|(_, bytes)| bytes)));
+    device.write_many(&writes.collect::<io::Result<Vec<_>>>()?)
 }

@@ -7,7 +7,7 @@ use std::io::{self, IoSlice};
 use std::time::Duration;
 
 use common::{PlainClient, Rng, format_log, read_block};
-use extant_block::{BlockDevice, MemoryDevice};
+use extant_block::{BlockDevice, MemoryDevice, REQUESTS_IN_FLIGHT};
 use extant_journal::{BoxError, Client, Error, FinalBlock, Journal, Options, recovery};
 use extant_ondisk::{FsBlock, TransactionId};
 use extant_rt::{Arc, AtomicBool, AtomicU64, Condvar, HAS_THREADS, LockClass, Mutex, Ordering, Weak, apart};
@@ -520,7 +520,10 @@ fn a_checkpoint_keeps_several_writes_in_flight_where_they_take_time() {
         device.most.store(0, Ordering::SeqCst);
         let done = journal.checkpoint();
         let most = device.most.load(Ordering::SeqCst);
-        assert!(most <= 8 && (most > 1) == (has_latency && HAS_THREADS), "{most} requests in flight");
+        assert!(
+            most <= REQUESTS_IN_FLIGHT as u64 && (most > 1) == (has_latency && HAS_THREADS),
+            "{most} requests in flight"
+        );
         if bad.is_some() {
             let error = done.expect_err("a block that takes no writes").to_string();
             assert!(error.contains("no storage space"), "{error}");

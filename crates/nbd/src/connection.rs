@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::io::IoSlice;
 use std::net::Shutdown;
 
-use extant_rt::{Arc, Condvar, LockClass, Mutex, before_wait};
+use extant_rt::{Arc, Condvar, LockClass, Mutex, MutexGuard, before_wait};
 
 use crate::reply::{Content, End, Expected, Head, Progress, Range};
 use crate::stream::{Receiver, Sender, Socket};
@@ -29,8 +29,8 @@ const SLOT_KEY: u64 = 4;
 /// From this many bytes of a reply on, its thread receives them itself.
 const HAND_OVER_BYTES_LEAST: usize = 32 << 10;
 
-/// Replies to others that a thread receives after its own is whole, at most, so that it gets away.
-const REPLIES_AFTER_OWN_MAX: usize = 64;
+/// Replies to others that a thread receives after the one that it waits for, at most, so that it gets away.
+const REPLIES_AFTER_AWAITED_MAX: usize = 64;
 
 /// Why a request has no reply that is of use.
 #[derive(Debug)]
@@ -47,11 +47,26 @@ impl From<End> for Failed {
     }
 }
 
+/// A request that is to be sent and, if it is a write, the bytes.
+#[derive(Debug)]
+pub struct Outgoing<'b> {
+    pub flags: u16,
+    pub expected: Expected,
+    pub bufs: &'b [IoSlice<'b>],
+}
+
 /// A request that was sent.
 #[derive(Debug)]
 #[must_use]
 pub struct Ticket {
     slot: Arc<Slot>,
+}
+
+impl Ticket {
+    /// Whether its outcome is there.
+    pub fn is_answered(&self) -> bool {
+        self.slot.reply.lock().outcome.is_some()
+    }
 }
 
 /// A connection that takes requests.
@@ -113,7 +128,24 @@ struct Turn {
     next: Option<(Range, bool)>,
 }
 
+/// What a thread that receives waits for.
+#[derive(Clone, Copy)]
+enum Until {
+    OwnReply,
+    AnyReply,
+}
+
 impl Slot {
+    /// Waits for the outcome or the receiver.
+    fn wait(&self) -> MutexGuard<'_, Reply> {
+        let mut reply = self.reply.lock();
+        while reply.outcome.is_none() && reply.turn.is_none() {
+            reply.waits = true;
+            reply = self.wake.wait(reply);
+        }
+        reply
+    }
+
     /// Changes the reply, and wakes the thread if it waits for it.
     fn wake_with(&self, change: impl FnOnce(&mut Reply)) {
         let mut reply = self.reply.lock();
@@ -176,32 +208,49 @@ impl Connection {
     /// # Locks
     /// `DEVICE`; blocks while the socket takes no more.
     pub fn send(&self, flags: u16, expected: Expected, bufs: &[IoSlice<'_>]) -> Result<Ticket, Failed> {
-        let slot = self.enter(expected)?;
-        let Expected { command, offset, bytes } = expected;
-        let header = Request { flags, command, cookie: slot.cookie, offset, bytes }.encode();
-        let mut all = Vec::with_capacity(1 + bufs.len());
-        all.push(IoSlice::new(&header));
-        all.extend(bufs.iter().map(|buf| IoSlice::new(buf)));
+        let sent = self.send_many(&[Outgoing { flags, expected, bufs }])?.pop();
+        sent.ok_or_else(|| self.table.lock().ended().into())
+    }
+
+    /// Sends requests, one after the other.
+    ///
+    /// # Locks
+    /// As [`Connection::send`].
+    pub fn send_many(&self, requests: &[Outgoing<'_>]) -> Result<Vec<Ticket>, Failed> {
+        let tickets = self.enter(requests)?;
+        let headers = requests.iter().zip(&tickets).map(|(request, ticket)| {
+            let Expected { command, offset, bytes } = request.expected;
+            Request { flags: request.flags, command, cookie: ticket.slot.cookie, offset, bytes }.encode()
+        });
+        let headers: Vec<_> = headers.collect();
+        let mut all = Vec::with_capacity(2 * requests.len());
+        for (request, header) in requests.iter().zip(&headers) {
+            all.push(IoSlice::new(header));
+            all.extend(request.bufs.iter().map(|buf| IoSlice::new(buf)));
+        }
         let sent = self.sender.lock().send(&mut all);
         if let Err(error) = sent {
             let mut table = self.table.lock();
             self.end_locked(&mut table, error.into());
             return Err(table.ended().into());
         }
-        Ok(Ticket { slot })
+        Ok(tickets)
     }
 
-    fn enter(&self, expected: Expected) -> Result<Arc<Slot>, Failed> {
+    fn enter(&self, requests: &[Outgoing<'_>]) -> Result<Vec<Ticket>, Failed> {
         let mut table = self.table.lock();
         if let Some(end) = &table.ended {
             return Err(end.clone().into());
         }
-        let cookie = table.next_cookie;
-        table.next_cookie += 1;
-        let reply = Mutex::with_key(LockClass::DEVICE, SLOT_KEY, Reply::default());
-        let slot = Arc::new(Slot { cookie, expected, reply, wake: Condvar::new() });
-        table.requests.insert(cookie, Pending { slot: slot.clone(), wants_receiver: false });
-        Ok(slot)
+        let enter = |request: &Outgoing<'_>| {
+            let cookie = table.next_cookie;
+            table.next_cookie += 1;
+            let reply = Mutex::with_key(LockClass::DEVICE, SLOT_KEY, Reply::default());
+            let slot = Arc::new(Slot { cookie, expected: request.expected, reply, wake: Condvar::new() });
+            table.requests.insert(cookie, Pending { slot: slot.clone(), wants_receiver: false });
+            Ticket { slot }
+        };
+        Ok(requests.iter().map(enter).collect())
     }
 
     /// Waits for the outcome of a request. `buf` receives what was read, and is empty for all but reads.
@@ -211,11 +260,7 @@ impl Connection {
             let turn = match self.take_receiver(slot) {
                 Some(turn) => turn,
                 None => {
-                    let mut reply = slot.reply.lock();
-                    while reply.outcome.is_none() && reply.turn.is_none() {
-                        reply.waits = true;
-                        reply = slot.wake.wait(reply);
-                    }
+                    let mut reply = slot.wait();
                     match (reply.outcome.take(), reply.turn.take()) {
                         (Some(Ok(())), _) => {
                             let whole = std::mem::take(&mut *reply);
@@ -228,9 +273,16 @@ impl Connection {
                     }
                 }
             };
-            if let Err(end) = self.lead(turn, slot, buf) {
-                self.end(end);
-            }
+            self.lead_or_end(turn, slot, buf, Until::OwnReply);
+        }
+    }
+
+    /// Waits until this request has an outcome, or another one got one from this thread.
+    pub fn wait_for_any(&self, ticket: &Ticket) {
+        let slot = &*ticket.slot;
+        let turn = self.take_receiver(slot).or_else(|| slot.wait().turn.take());
+        if let Some(turn) = turn {
+            self.lead_or_end(turn, slot, &mut [], Until::AnyReply);
         }
     }
 
@@ -245,16 +297,31 @@ impl Connection {
         receiver.map(|receiver| Turn { receiver, next: None })
     }
 
-    /// Receives the rest of the thread's own reply, if part of it was, then replies until that is whole, and those that came with it; or until
-    /// the receiver has gone to another thread.
-    fn lead(&self, Turn { mut receiver, next }: Turn, own: &Slot, buf: &mut [u8]) -> Result<(), End> {
-        let mut after_own = None;
+    /// Leads, and ends the connection if that fails.
+    fn lead_or_end(&self, turn: Turn, own: &Slot, buf: &mut [u8], until: Until) {
+        if let Err(end) = self.lead(turn, own, buf, until) {
+            self.end(end);
+        }
+    }
+
+    /// Receives the rest of the thread's own reply, if part of it was, then replies until the one that it waits for is whole, and those that
+    /// came with it; or until the receiver has gone to another thread.
+    fn lead(
+        &self,
+        Turn { mut receiver, next }: Turn,
+        own: &Slot,
+        buf: &mut [u8],
+        until: Until,
+    ) -> Result<(), End> {
+        let mut after_awaited = None;
         if let Some((range, is_last)) = next
             && self.receive_own(&mut receiver, own, (Content::Bytes(range), is_last), buf)?
         {
-            after_own = Some(0);
+            after_awaited = Some(0);
         }
-        while after_own.is_none_or(|count| count < REPLIES_AFTER_OWN_MAX && receiver.has(REPLY_BYTES_LEAST)) {
+        while after_awaited
+            .is_none_or(|count| count < REPLIES_AFTER_AWAITED_MAX && receiver.has(REPLY_BYTES_LEAST))
+        {
             if !receiver.has(1) {
                 before_wait();
             }
@@ -270,9 +337,14 @@ impl Connection {
                         Some(same) => receiver = same,
                         None => return Ok(()),
                     }
-                    after_own = after_own.map(|count| count + 1);
+                    after_awaited = match until {
+                        Until::OwnReply => after_awaited.map(|count| count + 1),
+                        Until::AnyReply => Some(after_awaited.map_or(0, |count| count + 1)),
+                    };
                 }
-                _ if self.receive_own(&mut receiver, own, (content, is_last), buf)? => after_own = Some(0),
+                _ if self.receive_own(&mut receiver, own, (content, is_last), buf)? => {
+                    after_awaited = Some(0)
+                }
                 _ => {}
             }
         }

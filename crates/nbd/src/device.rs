@@ -11,7 +11,7 @@
 use std::cell::{Cell, OnceCell};
 use std::io::{self, IoSlice};
 
-use extant_block::{BlockDevice, DurableRequests, check_range};
+use extant_block::{BlockDevice, DurableRequests, Write, check_range};
 use extant_rt::{Arc, LockClass, RwLock};
 
 use crate::connection::{Connection, Failed};
@@ -31,9 +31,9 @@ const ZEROES_BYTES: u64 = 256 << 10;
 /// An export of a server.
 #[derive(Debug)]
 pub struct NbdDevice {
-    export: Export,
+    pub(crate) export: Export,
     is_read_only: bool,
-    durable: DurableRequests,
+    pub(crate) durable: DurableRequests,
     /// Alone where a part of a block is read, changed and written.
     parts: RwLock<()>,
 }
@@ -83,7 +83,7 @@ impl NbdDevice {
 
     /// Makes a request in the current session, again in the next one if it is lost; `accept` notes the outcome if its session is
     /// still the current one. A request that the server fails is not made again, whatever the error (N10).
-    fn request(
+    pub(crate) fn request(
         &self,
         (what, offset, bytes): (&str, u64, u64),
         mut attempt: impl FnMut(&Session, &Connection) -> Result<(), Failed>,
@@ -98,15 +98,25 @@ impl NbdDevice {
                 Ok(()) => {}
                 Err(Failed::Ended(end)) => self.export.lose(&session, &end),
                 Err(Failed::Refused(errno, message)) => {
-                    let request = match bytes {
-                        0 => what.to_owned(),
-                        bytes => format!("{what} of {bytes} bytes at {offset}"),
-                    };
-                    return Err(Error::Request { export: uri.to_string(), request, errno, message }.into());
+                    return Err(self.refused((what, offset, bytes), errno, message));
                 }
             }
         }
         Err(self.export.give_up(&format!("{SENDS_MAX} times at one request ({what} at {offset})")).into())
+    }
+
+    /// The error of a request that the server has failed.
+    pub(crate) fn refused(
+        &self,
+        (what, offset, bytes): (&str, u64, u64),
+        errno: u32,
+        message: String,
+    ) -> io::Error {
+        let request = match bytes {
+            0 => what.to_owned(),
+            bytes => format!("{what} of {bytes} bytes at {offset}"),
+        };
+        Error::Request { export: self.uri().to_string(), request, errno, message }.into()
     }
 
     /// Makes a request that changes a range, and notes what `note` says.
@@ -165,10 +175,7 @@ impl NbdDevice {
         if bytes == 0 {
             return Ok(());
         }
-        // A server that cannot flush has to make each write durable, if it can.
-        let (flushes, can_fua) = (self.has(export::SEND_FLUSH), self.has(export::SEND_FUA));
-        let flags = if can_fua && (fua || !flushes) { command_flag::FUA } else { 0 };
-        let keeps = flushes && flags == 0;
+        let (flags, keeps) = self.manner(fua);
         let copy = OnceCell::new();
         let make_copy = || Arc::clone(copy.get_or_init(|| self.copy(bufs, bytes)));
         let expected = Expected { command: command::WRITE, offset, bytes: bytes as u32 };
@@ -188,8 +195,16 @@ impl NbdDevice {
         )
     }
 
+    /// The flags of a write, and whether it is to be kept until a flush. A server that cannot flush has to make each write durable, if it
+    /// can.
+    pub(crate) fn manner(&self, fua: bool) -> (u16, bool) {
+        let (flushes, can_fua) = (self.has(export::SEND_FLUSH), self.has(export::SEND_FUA));
+        let flags = if can_fua && (fua || !flushes) { command_flag::FUA } else { 0 };
+        (flags, flushes && flags == 0)
+    }
+
     /// A copy of the bytes of all buffers.
-    fn copy(&self, bufs: &[IoSlice<'_>], bytes: usize) -> Arc<Vec<u8>> {
+    pub(crate) fn copy(&self, bufs: &[IoSlice<'_>], bytes: usize) -> Arc<Vec<u8>> {
         let mut spare = self.export.unflushed().take_spare(bytes).unwrap_or_default();
         let Some(place) = Arc::get_mut(&mut spare) else { return Arc::new(concat(bufs, bytes)) };
         place.clear();
@@ -258,6 +273,17 @@ impl BlockDevice for NbdDevice {
     fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
         self.check_write(offset, total_bytes(bufs) as u64)?;
         self.write(offset, bufs, false)?;
+        self.bound_memory()
+    }
+
+    fn write_many(&self, writes: &[Write<'_>]) -> io::Result<()> {
+        writes.iter().try_for_each(|write| self.check_write(write.offset, write.bytes()))?;
+        let is_whole = |write: &&Write<'_>| self.is_whole(write.offset, write.bytes());
+        let (whole, others): (Vec<_>, Vec<_>) = writes.iter().partition(is_whole);
+        others.into_iter().try_for_each(|write| self.write_vectored_at(write.offset, &write.bufs))?;
+        let shared = self.parts.read();
+        self.pipeline(&whole)?;
+        drop(shared);
         self.bound_memory()
     }
 
@@ -368,7 +394,7 @@ impl Drop for NbdDevice {
 }
 
 /// How many bytes all buffers have.
-fn total_bytes(bufs: &[IoSlice<'_>]) -> usize {
+pub(crate) fn total_bytes(bufs: &[IoSlice<'_>]) -> usize {
     bufs.iter().map(|buf| buf.len()).sum()
 }
 
@@ -380,7 +406,7 @@ fn concat(bufs: &[IoSlice<'_>], bytes: usize) -> Vec<u8> {
 }
 
 /// So many bytes of the buffers, after the first `from`.
-fn part<'b>(bufs: &'b [IoSlice<'_>], from: usize, bytes: usize) -> Vec<IoSlice<'b>> {
+pub(crate) fn part<'b>(bufs: &'b [IoSlice<'_>], from: usize, bytes: usize) -> Vec<IoSlice<'b>> {
     let (mut skip, mut left) = (from, bytes);
     let mut parts = Vec::new();
     for buf in bufs {

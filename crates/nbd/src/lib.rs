@@ -11,6 +11,7 @@ mod connection;
 mod device;
 mod error;
 mod negotiation;
+mod pipeline;
 mod reply;
 mod server;
 mod session;

@@ -84,36 +84,29 @@ impl Unflushed {
     /// Forgets a range: it was discarded, or its newest content is durable.
     pub fn forget(&mut self, offset: u64, bytes: u64) {
         let end = offset.saturating_add(bytes);
-        // Ranges do not overlap, so that of those before only the last one reaches here.
-        let before = self.ranges.range(..offset).next_back();
-        let first = before.filter(|(start, (filling, _))| *start + filling.bytes() > offset);
-        let from = first.map_or(offset, |(start, _)| *start);
-        let starts: Vec<u64> = self.ranges.range(from..end.max(from)).map(|(start, _)| *start).collect();
+        // Ranges do not overlap, so that their ends ascend too.
+        let before = self.ranges.range(..end).rev();
+        let touched = before.take_while(|(start, (filling, _))| *start + filling.bytes() > offset);
+        let starts: Vec<u64> = touched.map(|(start, _)| *start).collect();
         for start in starts {
-            let Some(after) = self.ranges.get(&start).map(|(filling, _)| start + filling.bytes()) else {
-                continue;
-            };
-            if offset <= start && after <= end {
-                self.drop_range(start);
-                continue;
-            }
-            let Some((filling, number)) = self.remove(start) else { continue };
-            if start < offset {
-                self.insert(start, filling.part(0, offset - start), number);
-            }
-            if end < after {
-                self.insert(end, filling.part(end - start, after - start), number);
-            }
+            let Some((filling, number)) = self.ranges.remove(&start) else { continue };
+            let after = start + filling.bytes();
+            let left = (start < offset).then(|| (start, filling.part(0, offset - start)));
+            let right = (end < after).then(|| (end, filling.part(end - start, after - start)));
+            self.drop_filling(filling);
+            left.into_iter().chain(right).for_each(|(start, part)| self.insert(start, part, number));
         }
     }
 
     /// Forgets all up to a write: a flush has covered them.
     pub fn flushed(&mut self, number: u64) {
-        let covered: Vec<u64> =
-            self.ranges.iter().filter(|(_, (_, own))| *own <= number).map(|(start, _)| *start).collect();
-        for start in covered {
-            self.drop_range(start);
-        }
+        let mut covered = Vec::new();
+        self.ranges.retain(|_, (filling, own)| {
+            let is_covered = *own <= number;
+            covered.extend(is_covered.then(|| filling.clone()));
+            !is_covered
+        });
+        covered.into_iter().for_each(|filling| self.drop_filling(filling));
     }
 
     /// A buffer of so many bytes, for a copy. One that serves for a repeated write still is shared.
@@ -124,8 +117,9 @@ impl Unflushed {
     }
 
     /// Keeps the buffer of a range that is no longer needed.
-    fn drop_range(&mut self, start: u64) {
-        let Some((Filling::Bytes(bytes), _)) = self.remove(start) else { return };
+    fn drop_filling(&mut self, filling: Filling) {
+        self.memory_bytes -= filling.memory_bytes();
+        let Filling::Bytes(bytes) = filling else { return };
         if self.memory_bytes + self.spare_bytes + bytes.len() <= MEMORY_BYTES_MAX {
             self.spare_bytes += bytes.len();
             self.spare.entry(bytes.len()).or_default().push(bytes);
@@ -146,12 +140,6 @@ impl Unflushed {
                 self.spare_bytes = 0;
             }
         }
-    }
-
-    fn remove(&mut self, start: u64) -> Option<(Filling, u64)> {
-        let removed = self.ranges.remove(&start)?;
-        self.memory_bytes -= removed.0.memory_bytes();
-        Some(removed)
     }
 }
 

@@ -2,13 +2,15 @@
 
 mod common;
 
+use std::io::IoSlice;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Served, open};
-use extant_block::{BlockDevice, FaultDevice, MemoryDevice, Operation};
+use extant_block::{BlockDevice, FaultDevice, MemoryDevice, Operation, Write};
 use extant_testing::SocketServer;
 
 const BYTES: u64 = 1 << 20;
@@ -90,6 +92,33 @@ fn what_the_server_has_failed_is_not_asked_again() {
     let (device, ..) = &fenced("write");
     is_shutdown(device.write_fua(0, &[1; BLOCK]).expect_err("the device failed it"));
     device.flush().expect_err("the failure stays");
+}
+
+#[test]
+fn of_many_writes_the_failed_one_is_named_and_none_is_under_way_any_more() {
+    let memory = Arc::new(MemoryDevice::new(BYTES));
+    let served = Served::start(FaultDevice::failing_once(memory.clone(), Operation::Write, 40), false);
+    let device = served.open();
+    let all = |bytes: &[u8]| {
+        let offsets = (0..BYTES).step_by(BLOCK);
+        let writes = offsets.map(|offset| Write { offset, bufs: vec![IoSlice::new(bytes)] });
+        device.write_many(&writes.collect::<Vec<_>>())
+    };
+    let error = all(&[1; BLOCK]).expect_err("the device fails one").to_string();
+    assert!(error.contains("write of 4096 bytes at "), "{error}");
+    let written = || {
+        let mut bytes = vec![0; BYTES as usize];
+        memory.read_at(0, &mut bytes).expect("read");
+        bytes.chunks(BLOCK).filter(|block| block[0] == 1).count()
+    };
+    let first = written();
+    assert!((24..72).contains(&first), "{first}");
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(written(), first);
+    all(&[1; BLOCK]).expect("written");
+    assert_eq!(written() * BLOCK, BYTES as usize);
+    let past = Write { offset: BYTES - 1, bufs: vec![IoSlice::new(&[2; 2])] };
+    device.write_many(&[past]).expect_err("past the end");
 }
 
 #[test]

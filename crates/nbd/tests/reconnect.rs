@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::{Numbers, open, uri};
-use extant_block::BlockDevice;
+use extant_block::{BlockDevice, Write as Several};
 use extant_nbd::{NbdDevice, Options, Uri};
 use extant_testing::SocketServer;
 
@@ -70,7 +70,8 @@ fn kill_again_and_again(server: &mut SocketServer, seed: u64, done: &AtomicBool)
     done.store(true, Ordering::Release);
 }
 
-/// Writes, zeroes, reads and flushes blocks of a part of the device. After each flush the image itself has what was written.
+/// Writes, one by one and many at once, zeroes, reads and flushes blocks of a part of the device. After each flush the image itself has
+/// what was written.
 fn write_until(device: &NbdDevice, image: &std::fs::File, start: u64, seed: u64, done: &AtomicBool) -> u64 {
     let blocks = BYTES / THREADS / BLOCK as u64;
     let (mut numbers, mut flushes) = (Numbers(seed), 0);
@@ -81,8 +82,8 @@ fn write_until(device: &NbdDevice, image: &std::fs::File, start: u64, seed: u64,
     while !done.load(Ordering::Acquire) {
         let block = numbers.below(blocks) as usize;
         let byte = numbers.next() as u8;
-        match numbers.below(40) {
-            0 => {
+        match numbers.below(42) {
+            0 | 3 => {
                 device.flush().expect("flushed");
                 flushes += 1;
                 for (block, byte) in model.iter().enumerate() {
@@ -106,7 +107,16 @@ fn write_until(device: &NbdDevice, image: &std::fs::File, start: u64, seed: u64,
                 device.write_zeroes(offset(block), BLOCK as u64).expect("zeroed");
                 model[block] = 0;
             }
-            3..20 => {
+            40.. => {
+                let blocks: Vec<usize> = (block..model.len()).step_by(7).take(30).collect();
+                let bytes = [byte; BLOCK];
+                let writes = blocks
+                    .iter()
+                    .map(|block| Several { offset: offset(*block), bufs: vec![IoSlice::new(&bytes)] });
+                device.write_many(&writes.collect::<Vec<_>>()).expect("written");
+                blocks.into_iter().for_each(|block| model[block] = byte);
+            }
+            4..20 => {
                 device.read_at(offset(block), &mut read).expect("read");
                 let byte = model[block];
                 assert!(read.iter().all(|found| *found == byte), "seed {seed}: block {block} as written");
@@ -220,6 +230,43 @@ fn more_than_may_be_kept_is_flushed() {
         device.write_at(at << 20, &content).expect("written");
     }
     assert!(first_is_flushed());
+}
+
+#[test]
+fn many_writes_that_are_not_copied_are_durable_and_follow_those_before() {
+    const MIB: usize = 1 << 20;
+    const WRITES: u64 = 40;
+    let mut killed = Killed::start_with(WRITES << 20, &["delay-write=1ms"]);
+    let device = open(&killed.server, "");
+    for round in 1..4_u8 {
+        // A copy of it is there, which is not to be written over what follows.
+        device.write_at(0, &[100 + round; MIB]).expect("written");
+        device.write_at((WRITES - 1) << 20, &[200 + round; MIB]).expect("written");
+        let bytes: Vec<_> = (0..WRITES as u8).map(|write| vec![write + round; MIB]).collect();
+        let writes = (0..)
+            .zip(&bytes)
+            .map(|(write, bytes)| Several { offset: write << 20, bufs: vec![IoSlice::new(bytes)] });
+        let writes: Vec<_> = writes.collect();
+        std::thread::scope(|scope| {
+            scope.spawn(|| device.write_many(&writes).expect("written"));
+            std::thread::sleep(Duration::from_millis(5 * u64::from(round)));
+            killed.server.kill();
+            killed.server.start_again();
+        });
+        let in_image = |write: u64| {
+            let mut found = vec![0; MIB];
+            killed.image.read_exact_at(&mut found, write << 20).expect("the image");
+            found == bytes[write as usize]
+        };
+        assert!((0..WRITES).all(in_image), "round {round}: flushed");
+        killed.server.kill();
+        killed.server.start_again();
+        let mut found = vec![0; MIB];
+        for write in 0..WRITES {
+            device.read_at(write << 20, &mut found).expect("read");
+            assert!(found == bytes[write as usize], "round {round}: {write} after another start");
+        }
+    }
 }
 
 /// Passes connections on to a server. One that is frozen is neither passed on any more nor closed, as when a cable is pulled.

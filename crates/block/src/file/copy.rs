@@ -1,12 +1,25 @@
-//! Image files that begin as copies of others.
+//! Image files that begin as copies of others, and are used meanwhile.
 //!
-//! Test: `tests/file.rs`; sharing: `tests/command/copies.rs` of the command.
+//! A thread copies chunk after chunk. One that is not copied yet is read from the source, and copied before anything is written to it.
+//!
+//! Invariants: a chunk is copied once, under the lock; before, nothing of it is written, nor read from the copy. A copy that is dropped
+//! ends.
+//!
+//! Locks: `DEVICE`, held while a chunk is copied. Test: `tests/file_copy.rs`; sharing: `tests/command/copies.rs` of the command.
+
+use std::io;
+use std::ops::Range;
+
+use extant_rt::{Arc, AtomicBool, HAS_THREADS, JoinHandle, LockClass, Mutex, Ordering, spawn};
 
 use super::{FileDevice, IoPath};
-use crate::{BlockDevice, Error, FileExt, host};
+use crate::{BlockDevice, Error, FileExt, check_range, host, total_bytes};
 
-/// Bytes that are copied at a time where the host cannot do it itself.
+/// Bytes that are copied at a time where the host cannot do it itself, and of a chunk at least.
 const PIECE_BYTES: u64 = 1 << 20;
+
+/// A file has no more chunks, each of which takes a byte of memory.
+const CHUNKS_MAX: u64 = 1 << 16;
 
 /// How a copy was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,47 +30,195 @@ pub enum Copied {
     Bytes(u64),
 }
 
-impl FileDevice {
-    /// Gives this image file the content and the length of `source`, whose blocks it shares where the host can. It is to be
-    /// empty, and opened for [`crate::Transfer::Buffered`].
+/// An image file that begins as a copy of another one. It has the other's content at once, and is complete and durable when
+/// [`FileCopy::finish`] has returned.
+#[derive(Debug)]
+pub struct FileCopy {
+    chunks: Arc<Chunks>,
+    is_shared: bool,
+    copier: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The parts of a file that is copied.
+#[derive(Debug)]
+struct Chunks {
+    source: Arc<FileDevice>,
+    into: FileDevice,
+    /// Of each but the last.
+    chunk_bytes: u64,
+    /// None where the files share their blocks.
+    is_copied: Vec<AtomicBool>,
+    /// How many bytes were copied, held while a chunk is.
+    copied_bytes: Mutex<u64>,
+    is_dropped: AtomicBool,
+}
+
+impl FileCopy {
+    /// Begins to give the image file `into` the content and the length of `source`, whose blocks it shares where the host can. It is to
+    /// be empty, and opened for [`crate::Transfer::Buffered`].
     ///
     /// # Errors
     /// [`Error::Unsuitable`] for a block special or another transfer, else [`Error::Io`]. The content is then of no use.
-    pub fn copy_from(&mut self, source: &Self) -> Result<Copied, Error> {
-        if self.is_block_special || !matches!(self.io_path, IoPath::Buffered) {
-            return Err(self.unsuitable("copies of images are made in files"));
+    pub fn begin(source: Arc<FileDevice>, mut into: FileDevice) -> Result<Self, Error> {
+        if into.is_block_special || !matches!(into.io_path, IoPath::Buffered) {
+            return Err(into.unsuitable("copies of images are made in files"));
         }
-        if !source.is_block_special {
-            let is_shared = host::share_blocks(&source.file, &self.file);
-            if is_shared.map_err(|error| self.failed(error))? {
-                *self.bytes.get_mut() = source.size();
-                return Ok(Copied::Shared);
-            }
+        let is_shared = !source.is_block_special
+            && host::share_blocks(&source.file, &into.file).map_err(|error| into.failed(error))?;
+        let bytes = source.size();
+        into.set_len(bytes)?;
+        let chunk_bytes = bytes.div_ceil(CHUNKS_MAX).next_multiple_of(PIECE_BYTES).max(PIECE_BYTES);
+        let count = if is_shared { 0 } else { bytes.div_ceil(chunk_bytes) };
+        let chunks = Arc::new(Chunks {
+            source,
+            into,
+            chunk_bytes,
+            is_copied: (0..count).map(|_| AtomicBool::new(false)).collect(),
+            copied_bytes: Mutex::new(LockClass::DEVICE, 0),
+            is_dropped: AtomicBool::new(false),
+        });
+        let copier = (HAS_THREADS && !is_shared).then(|| {
+            let chunks = chunks.clone();
+            // What it leaves, for an error or for want of a thread, is copied at the end.
+            spawn("extant-copy", move || drop(chunks.copy_all())).ok()
+        });
+        Ok(Self { chunks, is_shared, copier: Mutex::new(LockClass::DEVICE, copier.flatten()) })
+    }
+
+    /// Waits until all is copied, and makes it and what was written durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: the copy is of no use.
+    pub fn finish(&self) -> Result<Copied, Error> {
+        let copier = self.copier.lock().take();
+        if let Some(Err(panic)) = copier.map(JoinHandle::join) {
+            std::panic::resume_unwind(panic);
         }
-        self.set_len(source.size())?;
-        let mut at = 0;
-        let mut copied = 0;
-        while let Some((start, end)) =
-            host::next_data(&source.file, at, source.size()).map_err(|error| source.failed(error))?
-        {
-            self.copy_range(source, start, end)?;
-            copied += end - start;
-            at = end;
+        let chunks = &self.chunks;
+        chunks.copy_all()?;
+        chunks.into.flush().map_err(|error| chunks.into.failed(error))?;
+        let copied_bytes = *chunks.copied_bytes.lock();
+        Ok(if self.is_shared { Copied::Shared } else { Copied::Bytes(copied_bytes) })
+    }
+}
+
+impl Drop for FileCopy {
+    fn drop(&mut self) {
+        self.chunks.is_dropped.store(true, Ordering::Relaxed);
+        if let Some(copier) = self.copier.get_mut().take() {
+            // It only copies, and a panic of its was printed.
+            let _ = copier.join();
         }
-        Ok(Copied::Bytes(copied))
+    }
+}
+
+impl Chunks {
+    fn copy_all(&self) -> Result<(), Error> {
+        (0..self.is_copied.len())
+            .take_while(|_| !self.is_dropped.load(Ordering::Relaxed))
+            .try_for_each(|chunk| self.copy(chunk))
+    }
+
+    fn is_copied(&self, chunk: usize) -> bool {
+        self.is_copied.get(chunk).is_none_or(|is_copied| is_copied.load(Ordering::Acquire))
+    }
+
+    /// Copies a chunk, unless that was done.
+    fn copy(&self, chunk: usize) -> Result<(), Error> {
+        if self.is_copied(chunk) {
+            return Ok(());
+        }
+        let mut copied_bytes = self.copied_bytes.lock();
+        if self.is_copied(chunk) {
+            return Ok(());
+        }
+        let mut at = chunk as u64 * self.chunk_bytes;
+        let end = (at + self.chunk_bytes).min(self.source.size());
+        let next =
+            |at| host::next_data(&self.source.file, at, end).map_err(|error| self.source.failed(error));
+        while let Some((start, data_end)) = next(at)? {
+            self.copy_data(start, data_end)?;
+            *copied_bytes += data_end - start;
+            at = data_end;
+        }
+        self.is_copied[chunk].store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Copies a range, by the host itself where it can.
-    fn copy_range(&self, source: &Self, start: u64, end: u64) -> Result<(), Error> {
-        let copied = host::copy_range(&source.file, &self.file, start, end - start);
-        let mut at = start + copied.map_err(|error| self.failed(error))?;
+    fn copy_data(&self, start: u64, end: u64) -> Result<(), Error> {
+        let (source, into) = (&self.source, &self.into);
+        let copied = host::copy_range(&source.file, &into.file, start, end - start);
+        let mut at = start + copied.map_err(|error| into.failed(error))?;
         let mut piece = Vec::new();
         while at < end {
             piece.resize((end - at).min(PIECE_BYTES) as usize, 0);
             source.file.read_exact_at(&mut piece, at).map_err(|error| source.failed(error))?;
-            self.file.write_all_at(&piece, at).map_err(|error| self.failed(error))?;
+            into.file.write_all_at(&piece, at).map_err(|error| into.failed(error))?;
             at += piece.len() as u64;
         }
         Ok(())
+    }
+
+    /// The chunks that a range touches.
+    fn touched(&self, offset: u64, bytes: u64) -> Range<usize> {
+        let end = offset.saturating_add(bytes).div_ceil(self.chunk_bytes);
+        (offset / self.chunk_bytes) as usize..(end as usize).min(self.is_copied.len())
+    }
+
+    /// Has a range copied that is to be changed.
+    fn prepare(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.touched(offset, bytes).try_for_each(|chunk| self.copy(chunk)).map_err(|error| match error {
+            Error::Io { source, .. } => source,
+            other => io::Error::other(other),
+        })
+    }
+}
+
+impl BlockDevice for FileCopy {
+    fn size(&self) -> u64 {
+        self.chunks.into.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let Chunks { source, into, .. } = &*self.chunks;
+        check_range(self.size(), offset, buf.len() as u64)?;
+        let touched = self.chunks.touched(offset, buf.len() as u64);
+        if touched.clone().all(|chunk| self.chunks.is_copied(chunk)) {
+            return into.read_at(offset, buf);
+        }
+        let (mut at, mut rest) = (offset, buf);
+        for chunk in touched {
+            let end = (chunk as u64 + 1) * self.chunks.chunk_bytes;
+            let (piece, after) = rest.split_at_mut(((end - at) as usize).min(rest.len()));
+            let from = if self.chunks.is_copied(chunk) { into } else { &**source };
+            from.read_at(at, piece)?;
+            (at, rest) = (end, after);
+        }
+        Ok(())
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
+        self.chunks.prepare(offset, total_bytes(bufs))?;
+        self.chunks.into.write_vectored_at(offset, bufs)
+    }
+
+    fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.chunks.prepare(offset, buf.len() as u64)?;
+        self.chunks.into.write_fua(offset, buf)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.chunks.into.flush()
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.chunks.prepare(offset, bytes)?;
+        self.chunks.into.discard(offset, bytes)
+    }
+
+    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.chunks.prepare(offset, bytes)?;
+        self.chunks.into.write_zeroes(offset, bytes)
     }
 }

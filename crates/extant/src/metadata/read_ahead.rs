@@ -5,6 +5,7 @@
 //!
 //! Source: `__ext4_get_inode_loc` and `inode_readahead_blks` of Linux. Test: `tests/requests_in_flight`.
 
+use extant_block::REQUESTS_IN_FLIGHT;
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, Run};
 use extant_rt::Arc;
 
@@ -14,9 +15,6 @@ use crate::metadata::SbInfo;
 
 /// Blocks of an inode table that are read at once, as many as Linux reads by default.
 const TABLE_BLOCKS: u32 = 32;
-
-/// Requests in flight at once, where they take time. A thread waits for each.
-const REQUESTS_IN_FLIGHT: usize = 16;
 
 impl SbInfo {
     /// Requests that it pays to have in flight at once.

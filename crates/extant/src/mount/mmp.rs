@@ -18,7 +18,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::time::Duration;
 
-use extant_block::{BlockDevice, DurableRequests};
+use extant_block::{BlockDevice, DurableRequests, Write};
 use extant_ondisk::mmp::{
     DEFAULT_UPDATE_INTERVAL_S, MAX_CHECK_INTERVAL_S, MIN_CHECK_INTERVAL_S, MMP_SIZE, SEQ_CLEAN, SEQ_FSCK,
     SEQ_MAX,
@@ -284,6 +284,11 @@ impl BlockDevice for FencedDevice {
     fn write_vectored_at(&self, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
         self.check()?;
         self.device.write_vectored_at(offset, bufs)
+    }
+
+    fn write_many(&self, writes: &[Write<'_>]) -> io::Result<()> {
+        self.check()?;
+        self.device.write_many(writes)
     }
 
     fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {

@@ -7,13 +7,12 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
-use extant_block::BlockDevice;
+use extant_block::{BlockDevice, REQUESTS_IN_FLIGHT};
 use extant_ondisk::FsBlock;
 use extant_rt::{Arc, share_work};
 
 use super::Ring;
 use crate::Result;
-use crate::checkpoint::REQUESTS_IN_FLIGHT;
 use crate::log::{self, LogMap};
 
 /// Blocks of the first window.

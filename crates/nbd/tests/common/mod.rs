@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use extant_block::BlockDevice;
+use extant_block::{BlockDevice, Write as Several};
 use extant_nbd::{Listener, NbdDevice, Options, Server, ServerOptions, ServerTls, Uri};
 use extant_testing::SocketServer;
 
@@ -157,9 +157,14 @@ fn exercise_part(device: &NbdDevice, seed: u64, start: u64, bytes: u64, requests
                 let content: Vec<u8> = (0..count).map(|at| byte.wrapping_add((at % 251) as u8)).collect();
                 let (left, right) = content.split_at(content.len() / 3);
                 let bufs = [std::io::IoSlice::new(left), std::io::IoSlice::new(right)];
-                device
-                    .write_vectored_at(start + from, &bufs)
-                    .unwrap_or_else(|error| panic!("{}: {error}", told()));
+                let written = match numbers.below(2) {
+                    0 => device.write_vectored_at(start + from, &bufs),
+                    _ => {
+                        let right = Several { offset: start + from + left.len() as u64, bufs: vec![bufs[1]] };
+                        device.write_many(&[right, Several { offset: start + from, bufs: vec![bufs[0]] }])
+                    }
+                };
+                written.unwrap_or_else(|error| panic!("{}: {error}", told()));
                 model[range].copy_from_slice(&content);
             }
             4 => {

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::target::Target;
 use super::{Mkfs, Outcome};
-use crate::devices::OpenImage;
+use crate::devices::{OpenImage, device_failure};
 use crate::failure::Failure;
 use crate::foreign::{explain, has_superblock};
 use crate::output::Output;
@@ -31,7 +31,7 @@ impl Mkfs {
         }
         let content =
             self.content.as_ref().map(|_| self.open_content(Some(file_system.size()), clock)).transpose()?;
-        let (target, copied) = Target::copy(&self.image, &source, self.location, self.force > 0)?;
+        let (target, copy) = Target::copy(&self.image, source, self.location, self.force > 0)?;
         if let Some(content) = content {
             let mirrored = content.mirror(&self.image, target.shared(), clock, self.form());
             mirrored.map_err(|mut failure| {
@@ -42,6 +42,7 @@ impl Mkfs {
             })?;
             content.image().map_or(Ok(()), |image| self.image_options.write_config(image))?;
         }
+        let copied = copy.finish().map_err(|error| device_failure(&self.image, error))?;
         let bytes = target.device().size();
         target.keep();
         let mut output = Output::new();

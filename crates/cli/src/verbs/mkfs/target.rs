@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use extant_block::{BlockDevice, Copied, Create, DeviceAccess, FileDevice, Partition};
+use extant_block::{BlockDevice, Create, DeviceAccess, FileCopy, FileDevice, Partition};
 use extant_rt::Arc;
 
 use crate::devices::{OpenImage, device_failure, is_raw_target, new_qcow2, open_file, scheme};
@@ -132,24 +132,24 @@ impl Target {
         Ok(Self { whole: device.clone(), device, unmade })
     }
 
-    /// Opens and locks an image file, sees that it holds nothing dear, and makes it a copy of `base`. The location is that of the
-    /// file system in both.
+    /// Opens and locks an image file, sees that it holds nothing dear, and begins to make it a copy of `base`. The location is that of
+    /// the file system in both.
     pub fn copy(
         image: &Path,
-        base: &FileDevice,
+        base: Arc<FileDevice>,
         location: ImageLocation,
         force: bool,
-    ) -> Result<(Self, Copied), Failure> {
+    ) -> Result<(Self, Arc<FileCopy>), Failure> {
         if is_block_device(image) {
             return Err(Failure::usage("--from makes image files; dd writes one to a device"));
         }
         let (opened, unmade) = Place { image, location, format: Some(DiskFormat::Raw) }.open()?;
         let mut device = opened.into_file(image, "--from")?;
         refuse_dear(image, &device, force)?;
-        let copied = device.set_len(0).and_then(|()| device.copy_from(base));
-        let copied = copied.map_err(|error| device_failure(image, error))?;
-        let device = location.locate(image, Arc::new(device))?;
-        Ok((Self { whole: device.clone(), device, unmade }, copied))
+        let copy = device.set_len(0).and_then(|()| FileCopy::begin(base, device));
+        let copy = Arc::new(copy.map_err(|error| device_failure(image, error))?);
+        let device = location.locate(image, copy.clone())?;
+        Ok((Self { whole: device.clone(), device, unmade }, copy))
     }
 
     /// With the file system on a part of it.
