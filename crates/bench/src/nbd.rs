@@ -1,4 +1,4 @@
-//! Random requests of one size by some threads to an export of a server of network block devices.
+//! Random requests of one size to an export of a server of network block devices.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};

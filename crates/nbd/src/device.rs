@@ -16,7 +16,7 @@ use extant_rt::{Arc, LockClass, RwLock};
 
 use crate::connection::{Connection, Failed};
 use crate::reply::{End, Expected};
-use crate::session::{Export, Session, ZEROED_BYTES_MAX};
+use crate::session::{Export, Session, UnflushedGuard, ZEROED_BYTES_MAX};
 use crate::unflushed::{Filling, MEMORY_BYTES_MAX, Unflushed};
 use crate::wire::{command, command_flag, export};
 use crate::{Error, Options, Uri};
@@ -103,6 +103,20 @@ impl NbdDevice {
             }
         }
         Err(self.export.give_up(&format!("{SENDS_MAX} times at one request ({what} at {offset})")).into())
+    }
+
+    /// The unflushed writes, if `session` is still the current one.
+    pub(crate) fn unflushed_of(&self, session: &Session) -> Result<UnflushedGuard<'_>, Failed> {
+        let lost = || Failed::Ended(End::Lost("another connection was lost".into()));
+        self.export.unflushed_of(session).ok_or_else(lost)
+    }
+
+    /// Has the server flush; the number of the last write that the flush covers.
+    pub(crate) fn flush_session(&self, session: &Session, connection: &Connection) -> Result<u64, Failed> {
+        let covered = self.unflushed_of(session)?.last_number();
+        let expected = Expected { command: command::FLUSH, offset: 0, bytes: 0 };
+        connection.wait(connection.send(0, expected, &[])?, &mut [])?;
+        Ok(covered)
     }
 
     /// The error of a request that the server has failed.
@@ -301,15 +315,13 @@ impl BlockDevice for NbdDevice {
         if self.is_read_only || !self.has(export::SEND_FLUSH) {
             return Ok(());
         }
-        let expected = Expected { command: command::FLUSH, offset: 0, bytes: 0 };
         let covered = Cell::new(0);
         self.durable.run(|| {
             self.request(
                 ("flush", 0, 0),
                 |session, connection| {
-                    let lost = || Failed::Ended(End::Lost("another connection was lost".into()));
-                    covered.set(self.export.unflushed_of(session).ok_or_else(lost)?.last_number());
-                    connection.wait(connection.send(0, expected, &[])?, &mut [])
+                    covered.set(self.flush_session(session, connection)?);
+                    Ok(())
                 },
                 // Answered by a session before, it holds all the same for what was written before.
                 |session| {

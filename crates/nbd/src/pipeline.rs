@@ -13,7 +13,7 @@ use extant_rt::Arc;
 
 use crate::connection::{Connection, Failed, Outgoing, Ticket};
 use crate::device::{NbdDevice, part, total_bytes};
-use crate::reply::{End, Expected};
+use crate::reply::Expected;
 use crate::session::Session;
 use crate::unflushed::{Filling, MEMORY_BYTES_MAX};
 use crate::wire::command;
@@ -176,8 +176,7 @@ impl Pipeline<'_> {
                 Err(ended) => outcome = outcome.and(Err(ended)),
             }
         }
-        let unflushed = self.device.export.unflushed_of(session);
-        let mut unflushed = unflushed.ok_or_else(another_was_lost)?;
+        let mut unflushed = self.device.unflushed_of(session)?;
         for (piece, copy) in done {
             let Piece { expected, is_done, .. } = &mut self.pieces[piece];
             *is_done = true;
@@ -193,22 +192,17 @@ impl Pipeline<'_> {
 
     /// Makes all durable that was written, in this session.
     fn flush(&mut self, session: &Session, connection: &Connection) -> Result<(), Failed> {
-        let export = &self.device.export;
-        let covered = export.unflushed_of(session).ok_or_else(another_was_lost)?.last_number();
-        let expected = Expected { command: command::FLUSH, offset: 0, bytes: 0 };
-        let mut ended = Ok(());
+        let (mut covered, mut ended) = (0, Ok(()));
         let flushed = self.device.durable.run(|| {
-            match connection.send(0, expected, &[]).and_then(|ticket| connection.wait(ticket, &mut [])) {
-                Ok(()) => Ok(()),
+            match self.device.flush_session(session, connection) {
+                Ok(number) => covered = number,
                 Err(Failed::Refused(errno, message)) => {
-                    Err(self.device.refused(("flush", 0, 0), errno, message))
+                    return Err(self.device.refused(("flush", 0, 0), errno, message));
                 }
                 // All is written again.
-                Err(lost) => {
-                    ended = Err(lost);
-                    Ok(())
-                }
+                Err(lost) => ended = Err(lost),
             }
+            Ok(())
         });
         ended?;
         if let Err(error) = flushed {
@@ -216,11 +210,7 @@ impl Pipeline<'_> {
             return Ok(());
         }
         // What was kept of the same ranges before is among it.
-        export.unflushed_of(session).ok_or_else(another_was_lost)?.flushed(covered);
+        self.device.unflushed_of(session)?.flushed(covered);
         Ok(())
     }
-}
-
-fn another_was_lost() -> Failed {
-    Failed::Ended(End::Lost("another connection was lost".into()))
 }
