@@ -277,6 +277,11 @@ impl MetadataUpdate<'_> {
 
     /// Sets a file's size and the times that change with it. Takes one credit.
     pub(crate) fn resized(&mut self, inode: &Arc<Inode>, size: u64) {
+        // Blocks before the end may still be dirty, and then say how far the file reached.
+        {
+            let mut state = inode.state();
+            state.delalloc.end = state.delalloc.end.min(size);
+        }
         let now = self.now();
         self.modify_inode(inode, InodeDirty::Mapping, |raw| {
             raw.set_size(size);

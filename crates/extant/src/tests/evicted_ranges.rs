@@ -148,3 +148,21 @@ fn a_range_behind_the_end_on_the_disk_has_all_written_back_and_itself_evicted() 
     cached.model[at as usize..(at + BLOCK) as usize].fill(0);
     cached.finish("a range of an append");
 }
+
+/// Dirty bytes before a range that is taken out still said how far the file reached before.
+#[test]
+fn a_file_from_which_a_range_was_taken_ends_where_its_bytes_do() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let mut cached = Cached::new();
+    cached.write(FILE_BYTES..FILE_BYTES + BLOCK, 3);
+    cached.volume.set_size(&cached.file, FILE_BYTES).unwrap();
+    cached.model.truncate(FILE_BYTES as usize);
+    cached.volume.fallocate(&cached.file, Fallocate::CollapseRange, 4 * MIB, MIB, true).unwrap();
+    drop(cached.model.drain(4 * MIB as usize..5 * MIB as usize));
+    assert_eq!(cached.file.size(), FILE_BYTES - MIB);
+    assert_eq!(cached.volume.write_at(&cached.file, None, &[4], true).unwrap(), 1);
+    cached.model.push(4);
+    cached.finish("taken out");
+}
