@@ -3,6 +3,7 @@
 use crate::entry::Entry;
 use crate::error::Result;
 use crate::flow::{Extent, Sink, Source};
+use crate::host_file::HostFile;
 
 /// A source whose entries are changed as they are poured.
 ///
@@ -39,6 +40,10 @@ impl<F: FnMut(&mut Entry) -> Result<()>> Sink for Adjusting<'_, F> {
 
     fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
         self.sink.content(offset, bytes)
+    }
+
+    fn host_file(&mut self, file: HostFile) -> Result<Option<HostFile>> {
+        self.sink.host_file(file)
     }
 
     fn is_skipping(&self) -> bool {

@@ -21,6 +21,13 @@ pub struct DataRange {
     pub bytes: u64,
 }
 
+impl DataRange {
+    /// Where it ends.
+    pub(crate) const fn end(self) -> u64 {
+        self.offset + self.bytes
+    }
+}
+
 /// Pieces that a file may have: 16 MiB of them, which a few copies of stay below any limit. A file of 8 GiB of which every
 /// other block is a hole has as many.
 pub(crate) const RANGES_MAX: usize = 1 << 20;

@@ -1,14 +1,19 @@
 //! Copying trees: a [`Source`] sends entries and content into a [`Sink`].
 
-use crate::entry::Entry;
+use crate::entry::{DataRange, Entry};
 use crate::error::Result;
+use crate::host_file::HostFile;
 
 /// Bytes of content that a source reads at once.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
 
-/// Buffers from this size on are used again: the host gives and takes such memory page by page. Smaller ones the
-/// allocator keeps.
-pub(crate) const REUSED_BYTES: usize = 256 << 10;
+/// The pieces that ranges are read in.
+pub(crate) fn pieces(ranges: &[DataRange]) -> impl Iterator<Item = DataRange> + '_ {
+    ranges.iter().flat_map(|range| {
+        let starts = (range.offset..range.end()).step_by(PIECE_BYTES);
+        starts.map(|offset| DataRange { offset, bytes: (range.end() - offset).min(PIECE_BYTES as u64) })
+    })
+}
 
 /// The part of a tree that a source is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +39,15 @@ pub trait Sink {
     /// # Errors
     /// The sink's own; nothing more is poured.
     fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<Vec<u8>>;
+
+    /// The file of the host with all content of the last entry, for a sink that reads it itself, at any time until it is finished. If it
+    /// comes back, its pieces are poured.
+    ///
+    /// # Errors
+    /// The sink's own; nothing more is poured.
+    fn host_file(&mut self, file: HostFile) -> Result<Option<HostFile>> {
+        Ok(Some(file))
+    }
 
     /// Whether the last entry was passed over, because what is there stays.
     fn is_skipping(&self) -> bool {

@@ -10,6 +10,7 @@ use extant_rt::Arc;
 use crate::entry::{Attributes, DIRECTORY_MODE, Entry, EntryKind};
 use crate::error::Result;
 use crate::flow::{Extent, Sink, Source};
+use crate::host_file::HostFile;
 use crate::labels::FileContexts;
 use crate::path::TreePath;
 
@@ -80,6 +81,10 @@ impl Sink for Labelling<'_> {
 
     fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
         self.sink.content(offset, bytes)
+    }
+
+    fn host_file(&mut self, file: HostFile) -> Result<Option<HostFile>> {
+        self.sink.host_file(file)
     }
 
     fn is_skipping(&self) -> bool {

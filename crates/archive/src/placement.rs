@@ -11,6 +11,7 @@ use crate::device_table::{DeviceTable, Rule, RuleKind, ancestors};
 use crate::entry::{Attributes, DIRECTORY_MODE, Entry, EntryKind};
 use crate::error::{Error, Result};
 use crate::flow::{Extent, Sink, Source};
+use crate::host_file::HostFile;
 use crate::path::{PathWriter, TreePath};
 
 /// A source whose entries device tables change. It pours the files that only they have at the end.
@@ -169,6 +170,10 @@ impl Sink for Placing<'_> {
 
     fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
         self.sink.content(offset, bytes)
+    }
+
+    fn host_file(&mut self, file: HostFile) -> Result<Option<HostFile>> {
+        self.sink.host_file(file)
     }
 
     fn is_skipping(&self) -> bool {

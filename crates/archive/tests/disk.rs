@@ -16,9 +16,9 @@ use extant::mkfs::Mkfs;
 use extant::{Filesystem, Mount};
 use extant_archive::{
     Attributes, Census, CopyOptions, DataRange, DiskFormat, DiskWalk, Entry, EntryKind, Error, Existing,
-    Extent, Import, Manner, Preserve, Shape, Sink, Source, TarWriter, TreePath, pour_concurrently,
+    Extent, Import, Manner, Preserve, Shape, Sink, Source, TarWriter, TreePath, Walk, pour_concurrently,
 };
-use extant_block::{BlockDevice, MemoryDevice};
+use extant_block::{BlockDevice, Fault, FaultDevice, FileExt, MemoryDevice, Operation, Request};
 use tree::{Tree, is_root};
 
 fn new_disk(bytes: u64) -> (Arc<MemoryDevice>, Filesystem) {
@@ -333,6 +333,82 @@ fn a_damaged_disk_gives_an_error_or_a_tree() {
     }
     let fs = Mount::new().read_only(true).open_device(device).unwrap();
     Collect::all(DiskWalk::new(&fs, "/")).unwrap();
+}
+
+/// Makes files in a directory, walks it, meddles with it, and puts it on a disk that was full of other bytes, with the content copied aside.
+fn copied_aside(
+    meddle: impl FnOnce(&std::path::Path),
+    device: impl FnOnce(Arc<MemoryDevice>) -> Arc<dyn BlockDevice>,
+) -> (tempfile::TempDir, Arc<MemoryDevice>, extant_archive::Result<()>) {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    make_files(dir.path());
+    let mut listed = Walk::new(dir.path()).list().unwrap().map(Arc::new).expect("few entries");
+    meddle(dir.path());
+    let memory = Arc::new(MemoryDevice::new(64 << 20));
+    memory.write_at(0, &vec![0x55; 64 << 20]).unwrap();
+    Mkfs::new().format(&*memory).unwrap();
+    let fs = Mount::new().open_device(memory.clone()).unwrap();
+    let import = Import::new(&fs, "/", Manner::Unpack, None).unwrap();
+    let mut import = import.copy_to(device(memory.clone())).unwrap();
+    let poured = listed.pour(&mut import, Extent::Everything);
+    drop(import);
+    fs.unmount().unwrap();
+    (dir, memory, poured)
+}
+
+/// Files of all sizes around blocks and pieces, with holes and without.
+fn make_files(dir: &std::path::Path) {
+    for (number, bytes) in
+        [1_u64, 4095, 4096, 4097, 60_000, (1 << 20) + 1, (5 << 20) - 7].into_iter().enumerate()
+    {
+        let content: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8 + 1).collect();
+        std::fs::write(dir.join(format!("dense-{number}")), &content).unwrap();
+        let sparse = std::fs::File::create(dir.join(format!("sparse-{number}"))).unwrap();
+        for at in [0, 3 << 20, 9 << 20] {
+            sparse.write_all_at(&content[..content.len().min(70_000)], at + 8192).unwrap();
+        }
+        sparse.set_len(12 << 20).unwrap();
+    }
+    std::fs::write(dir.join("empty"), "").unwrap();
+}
+
+#[test]
+fn content_copied_aside_is_all_there() {
+    let (dir, device, poured) = copied_aside(|_| {}, |memory| memory);
+    poured.unwrap();
+    let fs = Mount::new().read_only(true).open_device(device.clone()).unwrap();
+    assert_eq!(fs.check(&mut |_| {}).unwrap(), []);
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let wanted = std::fs::read(dir.path().join(&name)).unwrap();
+        assert!(fs.read(format!("/{name}")).unwrap() == wanted, "{name}");
+        let end = wanted.len() as u64;
+        if end.is_multiple_of(4096) {
+            continue;
+        }
+        // What is behind the end is zero, as the kernel expects.
+        let last = fs.open(format!("/{name}")).unwrap().device_offset(end - 1, 1).unwrap().unwrap();
+        let mut behind = vec![0xFF; (4096 - end % 4096) as usize];
+        device.read_at(last + 1, &mut behind).unwrap();
+        assert!(behind.iter().all(|byte| *byte == 0), "{name}");
+    }
+}
+
+#[test]
+fn a_failure_beside_the_tree_ends_it_and_names_the_file() {
+    let cut = |dir: &std::path::Path| std::fs::write(dir.join("dense-4"), "short").unwrap();
+    let (dir, _, poured) = copied_aside(cut, |memory| memory);
+    let wanted = dir.path().join("dense-4");
+    assert!(matches!(&poured, Err(Error::Changed { path }) if *path == wanted), "{poured:?}");
+    let fails = |memory| -> Arc<dyn BlockDevice> {
+        Arc::new(FaultDevice::new(memory, |request: &Request| match request.operation {
+            Operation::Write if request.bytes == 61_440 => Fault::Error(io::ErrorKind::Other),
+            _ => Fault::None,
+        }))
+    };
+    let (_, _, poured) = copied_aside(|_| {}, fails);
+    let Err(Error::Disk { path, source: extant::Error::Io { .. } }) = &poured else { panic!("{poured:?}") };
+    assert_eq!(path, "/dense-4");
 }
 
 /// A device that takes time, and fails to read one byte.

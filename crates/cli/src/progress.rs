@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use extant_archive::oci::Reading;
-use extant_archive::{Entry, Sink};
+use extant_archive::{Entry, HostFile, Sink};
 use extant_rt::{AtomicU64, Monotonic, Ordering};
 use serde_json::{Map, Value, json};
 
@@ -201,6 +201,16 @@ impl Sink for Progress<'_> {
         self.copied.bytes += bytes.len() as u64;
         self.display.show(&self.copied);
         self.sink.content(offset, bytes)
+    }
+
+    fn host_file(&mut self, file: HostFile) -> extant_archive::Result<Option<HostFile>> {
+        let bytes: u64 = file.ranges().iter().map(|range| range.bytes).sum();
+        let refused = self.sink.host_file(file)?;
+        if refused.is_none() {
+            self.copied.bytes += bytes;
+            self.display.show(&self.copied);
+        }
+        Ok(refused)
     }
 
     fn is_skipping(&self) -> bool {

@@ -7,5 +7,5 @@
 
 pub use extant_block::{
     BlockDevice, Copied, Create, DeviceAccess, Error, FileCopy, FileDevice, FileExtDevice, Holder,
-    MemoryDevice, Partition, REQUESTS_IN_FLIGHT, Transfer, Write,
+    MemoryDevice, Partition, REQUESTS_IN_FLIGHT, Segment, Transfer, Write,
 };

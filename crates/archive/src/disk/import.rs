@@ -6,8 +6,11 @@
 //! Test: `tests/disk.rs`.
 
 use extant::{Dir, File, Filesystem, InodeNumber, Metadata, New, NewKind, SetAttributes, Times};
+use extant_block::BlockDevice;
 use extant_ondisk::FileType;
+use extant_rt::Arc;
 
+use super::content_copier::ContentCopier;
 use super::existing::set_preserved;
 use super::lower::Lower;
 use super::pending::{Goal, Pending, rename};
@@ -17,6 +20,7 @@ use crate::copy::{CopyOptions, Existing};
 use crate::entry::{ACL_ACCESS, ACL_DEFAULT, Attributes, Entry, EntryKind};
 use crate::error::{Error, Result};
 use crate::flow::Sink;
+use crate::host_file::HostFile;
 use crate::oci::Whiteout;
 use crate::path::TreePath;
 
@@ -55,6 +59,8 @@ pub struct Import {
     directories: Vec<DirectoryTimes>,
     temporaries: u64,
     imported: Imported,
+    /// What copies content of the host's files.
+    copier: Option<ContentCopier>,
     /// What the disk had before, as far as a layer makes a difference between that and its own.
     lower: Lower,
 }
@@ -132,8 +138,25 @@ impl Import {
             directories: Vec::new(),
             temporaries: 0,
             imported: Imported::default(),
+            copier: None,
             lower: Lower::default(),
         }
+    }
+
+    /// Has a thread copy the content of the host's files to `device`, which the file system is on, while the next files are made. A crash
+    /// before the end leaves files without their content: for new disks.
+    ///
+    /// # Errors
+    /// [`Error::Stream`] if the host gives no thread.
+    pub fn copy_to(mut self, device: Arc<dyn BlockDevice>) -> Result<Self> {
+        let block_size = self.fs.statistics().block_size.into();
+        self.copier = Some(ContentCopier::new(device, block_size)?);
+        Ok(self)
+    }
+
+    /// Returns once the content of all files is on the device: before blocks are freed, and at the end.
+    fn wait_for_content(&self) -> Result<()> {
+        self.copier.as_ref().map_or(Ok(()), ContentCopier::wait)
     }
 
     /// Counts of what was written so far.
@@ -170,7 +193,10 @@ impl Import {
                 let reason = "not a directory, and a directory does not take its place; remove it first";
                 return Err(Error::Refused { path: entry.path.clone(), reason });
             }
-            Ok(_) => level.dir.unlink(name).map_err(failed)?,
+            Ok(_) => {
+                self.wait_for_content()?;
+                level.dir.unlink(name).map_err(failed)?;
+            }
             Err(extant::Error::NotFound) => {}
             Err(error) => return Err(failed(error)),
         }
@@ -225,8 +251,9 @@ impl Import {
         let failed = |source| Error::disk(&entry.path, source);
         let begun = match self.manner {
             Manner::Unpack | Manner::Layer => {
-                self.clear(&level.dir, &name).map_err(failed)?;
-                self.make(&level, &name, NewKind::File, &entry.attributes).map(|file| (file, Goal::Named))
+                let attributes = &entry.attributes;
+                let make = |import: &mut Self| import.make(&level, &name, NewKind::File, attributes);
+                Ok((self.replace(&level.dir, &name, &entry.path, make)?, Goal::Named))
             }
             Manner::Copy(options) => match self.obstacle(&entry, &level, options)? {
                 Obstacle::Skip => {
@@ -325,8 +352,8 @@ impl Import {
         }
         match self.manner {
             Manner::Unpack | Manner::Layer => {
-                self.clear(&level.dir, &name).map_err(failed)?;
-                self.place(&level, &name, entry, original.as_ref()).map_err(failed)
+                let place = |import: &mut Self| import.place(&level, &name, entry, original.as_ref());
+                self.replace(&level.dir, &name, &entry.path, place)
             }
             Manner::Copy(options) => {
                 if let Obstacle::Skip = self.obstacle(entry, &level, options)? {
@@ -367,17 +394,29 @@ impl Import {
         self.make(level, name, kind, &entry.attributes).map(drop)
     }
 
-    /// Removes what has the name; a directory with something in it only in the way of a layer's file.
-    fn clear(&mut self, dir: &Dir, name: &[u8]) -> extant::Result<()> {
-        match dir.unlink(name) {
+    /// Makes something with a name. What has the name already is removed; a directory with something in it only in the way of a layer's file.
+    fn replace<T>(
+        &mut self,
+        dir: &Dir,
+        name: &[u8],
+        path: &TreePath,
+        make: impl Fn(&mut Self) -> extant::Result<T>,
+    ) -> Result<T> {
+        let failed = |source| Error::disk(path, source);
+        match make(self) {
+            Err(extant::Error::Exists) => {}
+            made => return made.map_err(failed),
+        }
+        self.wait_for_content()?;
+        let removed = match dir.unlink(name) {
             Err(extant::Error::IsADirectory) if self.manner == Manner::Layer => {
                 self.target_dirs.forget();
                 Lower::default().remove(dir, name)
             }
             Err(extant::Error::IsADirectory) => dir.rmdir(name),
-            Err(extant::Error::NotFound) => Ok(()),
-            other => other,
-        }
+            removed => removed,
+        };
+        removed.and_then(|()| make(self)).map_err(failed)
     }
 
     /// Removes what a whiteout hides; whether `path` is one.
@@ -386,6 +425,7 @@ impl Import {
         let refused = |reason| Error::Refused { path: path.clone(), reason };
         let Some(whiteout) = Whiteout::parse(name).map_err(refused)? else { return Ok(false) };
         let dir = self.target_dirs.directory(parent)?.dir;
+        self.wait_for_content()?;
         let removed = match whiteout {
             Whiteout::Name(hidden) => self.lower.remove(&dir, hidden),
             Whiteout::Opaque => self.lower.remove_children(&dir),
@@ -436,12 +476,24 @@ impl Sink for Import {
         Ok(bytes)
     }
 
+    fn host_file(&mut self, file: HostFile) -> Result<Option<HostFile>> {
+        let (Some(copier), Some(pending)) = (&self.copier, &mut self.pending) else {
+            return Ok(Some(file));
+        };
+        if !copier.are_whole_blocks(file.ranges(), pending.size) {
+            return Ok(Some(file));
+        }
+        self.imported.content_bytes += pending.copy(copier, file)?;
+        Ok(None)
+    }
+
     fn is_skipping(&self) -> bool {
         self.is_skipping
     }
 
     fn finish(&mut self) -> Result<()> {
         self.complete()?;
+        self.wait_for_content()?;
         self.directories.drain(..).try_for_each(|directory| directory.set(&self.fs, |_, _| true))
     }
 }

@@ -1,6 +1,7 @@
 //! Trees on a disk: read by [`DiskWalk`], written by [`Import`].
 
 mod compare;
+mod content_copier;
 mod difference;
 mod existing;
 mod import;

@@ -3,13 +3,22 @@
 //! Test: `tests/disk.rs`.
 
 use extant::{File, RenameFlags, SetAttributes, Times, XattrMode};
+use extant_rt::Arc;
 
+use super::content_copier::{ContentCopier, TaskSource};
 use super::existing::{replace_content, set_preserved};
 use super::target_dirs::Level;
 use crate::capability::CAPABILITY;
 use crate::copy::CopyOptions;
-use crate::entry::Attributes;
+use crate::entry::{Attributes, DataRange};
+use crate::error::{Error, Result};
+use crate::flow::pieces;
+use crate::host::OpenFile;
+use crate::host_file::HostFile;
 use crate::path::TreePath;
+
+/// A file up to here takes longer to make than to copy: the thread that copies it opens it, too.
+const QUICK_BYTES_MAX: u64 = 16 << 10;
 
 /// A regular file whose content is coming.
 #[derive(Debug)]
@@ -37,6 +46,31 @@ pub(super) enum Goal {
 }
 
 impl Pending {
+    /// Places content, and has it copied: how many bytes.
+    ///
+    /// # Errors
+    /// [`Error::Disk`]; those of opening the source, and of what was to be copied before.
+    pub fn copy(&mut self, copier: &ContentCopier, source: HostFile) -> Result<u64> {
+        let pieces: Vec<_> = pieces(source.ranges()).collect();
+        if let [piece] = pieces[..]
+            && piece.bytes <= QUICK_BYTES_MAX
+        {
+            return self.copy_piece(copier, TaskSource::Closed(source), piece);
+        }
+        let open = Arc::new(OpenFile::open(&source)?);
+        let copy = |piece| self.copy_piece(copier, TaskSource::Open(open.clone()), piece);
+        pieces.into_iter().map(copy).sum()
+    }
+
+    fn copy_piece(&mut self, copier: &ContentCopier, source: TaskSource, piece: DataRange) -> Result<u64> {
+        let placed = self.set_size_before(piece.end());
+        let placed = placed.and_then(|()| self.file.place_at(piece.offset, piece.bytes as usize));
+        let segments = placed.map_err(|error| Error::disk(&self.path, error))?;
+        copier.copy((&self.path, &self.file), source, piece, segments)?;
+        self.written_end = piece.end();
+        Ok(piece.bytes)
+    }
+
     /// Sets the size before content that does not reach it, so that no blocks are preallocated past its
     /// final end.
     pub fn set_size_before(&mut self, end: u64) -> extant::Result<()> {

@@ -8,10 +8,11 @@ use extant_block::os_string;
 use extant_rt::Arc;
 
 use super::pieces::Pieces;
-use super::{FileId, Walk, open_regular};
+use super::{OpenFile, Walk};
 use crate::entry::{Entry, EntryKind};
 use crate::error::Result;
 use crate::flow::{Extent, Sink, Source};
+use crate::host_file::{FileId, HostFile};
 
 /// Memory that the entries which are kept may take, without their names.
 const ENTRIES_BYTES_MAX: usize = 96 << 20;
@@ -77,8 +78,12 @@ impl Source for Arc<Listed> {
                 continue;
             }
             let host = self.root.join(os_string(entry.path.to_bytes()));
-            let mut file = open_regular(&host, false, *id, || host.clone())?;
-            pieces.read(&host, &mut file, &shape.ranges, sink)?;
+            let Some(file) =
+                sink.host_file(HostFile { path: host, id: *id, ranges: shape.ranges.clone() })?
+            else {
+                continue;
+            };
+            pieces.read(&OpenFile::open(&file)?, file.ranges(), sink)?;
         }
         sink.finish()
     }

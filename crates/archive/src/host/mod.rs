@@ -6,6 +6,7 @@ pub(crate) mod directories;
 #[cfg(target_os = "linux")]
 mod extract;
 mod listed;
+mod open_file;
 #[cfg(target_os = "linux")]
 mod open_path;
 mod pieces;
@@ -17,12 +18,9 @@ mod walk;
 #[cfg(target_os = "linux")]
 pub use extract::Extract;
 pub use listed::Listed;
-#[cfg(target_os = "linux")]
-use open_path::FileId;
+pub(crate) use open_file::OpenFile;
 #[cfg(not(target_os = "linux"))]
 pub use portable::Extract;
 pub use stream::{StreamReader, StreamWriter};
-#[cfg(not(target_os = "linux"))]
-use walk::FileId;
 pub use walk::Walk;
 use walk::open_regular;

@@ -11,15 +11,13 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result as Outcome};
 
+use crate::host_file::FileId;
 use crate::path::TreePath;
 
 /// Directories of the path that are open: few beside the 1,024 that a process may usually have.
 const OPEN_MAX: usize = 64;
 
 const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-
-/// A file of the host: its device and its inode.
-pub(super) type FileId = (u64, u64);
 
 #[derive(Debug)]
 pub(super) struct OpenPath {

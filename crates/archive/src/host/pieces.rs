@@ -1,52 +1,40 @@
 //! The content of files of the host, piece by piece.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
-
+use super::open_file::OpenFile;
 use crate::entry::DataRange;
-use crate::error::{Error, Result};
-use crate::flow::{PIECE_BYTES, REUSED_BYTES, Sink};
+use crate::error::Result;
+use crate::flow::{Sink, pieces};
+
+/// What buffers hold at least, and are a power of two of.
+const BUFFER_BYTES_MIN: usize = 4096;
+
+/// A buffer is used for a piece of this part of it at least.
+const FILLED_PART: usize = 4;
 
 /// Reads the content of files, into buffers that come back.
 #[derive(Default)]
 pub(super) struct Pieces(Vec<u8>);
 
 impl Pieces {
-    /// Pours these ranges of an open file.
-    pub(super) fn read(
-        &mut self,
-        host: &Path,
-        file: &mut File,
-        ranges: &[DataRange],
-        sink: &mut dyn Sink,
-    ) -> Result<()> {
-        ranges.iter().try_for_each(|range| self.range(host, file, *range, sink))
-    }
-
-    fn range(&mut self, host: &Path, file: &mut File, range: DataRange, sink: &mut dyn Sink) -> Result<()> {
-        file.seek(SeekFrom::Start(range.offset)).map_err(Error::host(host))?;
-        let mut done = 0;
-        while done < range.bytes {
-            let wanted = (range.bytes - done).min(PIECE_BYTES as u64);
-            let mut piece = match wanted as usize {
-                REUSED_BYTES.. => std::mem::take(&mut self.0),
-                _ => Vec::new(),
-            };
-            piece.clear();
-            // Reserved memory need not be zeroed before it is read into.
-            piece.reserve(wanted as usize);
-            let read = file.take(wanted).read_to_end(&mut piece).map_err(Error::host(host))?;
-            if (read as u64) < wanted {
-                return Err(Error::Changed { path: host.to_owned() });
-            }
-            let offset = range.offset + done;
-            done += wanted;
-            let used = sink.content(offset, piece)?;
-            if used.capacity() >= REUSED_BYTES {
-                self.0 = used;
-            }
+    /// Pours these ranges of a file.
+    pub(super) fn read(&mut self, file: &OpenFile, ranges: &[DataRange], sink: &mut dyn Sink) -> Result<()> {
+        for piece in pieces(ranges) {
+            let mut content = self.buffer(piece.bytes as usize);
+            file.read_exact_at(&mut content, piece.offset)?;
+            self.0 = sink.content(piece.offset, content)?;
         }
         Ok(())
+    }
+
+    /// A buffer of `bytes`: the one that came back, or a new one where that is much too large, for what waits is counted with all its memory.
+    fn buffer(&mut self, bytes: usize) -> Vec<u8> {
+        let capacity = bytes.max(BUFFER_BYTES_MIN).next_power_of_two();
+        let mut buffer = std::mem::take(&mut self.0);
+        if buffer.capacity() < capacity || buffer.capacity() > capacity * FILLED_PART {
+            buffer = Vec::with_capacity(capacity);
+        }
+        // Only what is longer than its last content is zeroed.
+        buffer.resize(bytes, 0);
+        buffer
     }
 }

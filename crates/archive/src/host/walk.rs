@@ -16,7 +16,7 @@ use crate::path::TreePath;
 #[cfg(target_os = "linux")]
 pub(super) use linux::open_regular;
 #[cfg(not(target_os = "linux"))]
-pub(super) use portable::{FileId, open_regular};
+pub(super) use portable::open_regular;
 
 /// Reads a tree of the host: a directory with all below it, or a single file.
 #[derive(Clone, Debug)]

@@ -5,6 +5,7 @@ mod stream;
 use std::ops::Deref;
 use std::path::Path;
 
+use extant_block::Segment;
 use extant_ondisk::{InodeFlags, InodeNumber};
 
 use super::filesystem::Filesystem;
@@ -218,6 +219,30 @@ impl File {
             }
         }
         Ok(())
+    }
+
+    /// Gives it blocks for `bytes` bytes from `offset` on, where a block begins, and leaves their content to the caller: where they lie on
+    /// the device, as whole blocks in the order of the file. The file has the bytes from now on, and they are anything until the
+    /// caller has written them to the device, with zeroes behind the last byte. That may be on another thread while the file system is used,
+    /// as long as the file keeps its blocks. For makers of images.
+    ///
+    /// # Errors
+    /// As [`File::write_at`]; `InvalidArgument` for a start or an end in the middle of a block, but for the end of the file. Part may have
+    /// its blocks.
+    pub fn place_at(&self, offset: u64, bytes: usize) -> Result<Vec<Segment>> {
+        if !self.writable || self.append {
+            return Err(Error::PermissionDenied);
+        }
+        let (mut segments, mut done) = (Vec::new(), 0);
+        while done < bytes {
+            let placed = self.changed(self.fs.retry_on_no_space(|volume| {
+                let rest = bytes - done;
+                volume.place_at(&self.inode, offset + done as u64, rest, self.fs.is_privileged())
+            }))?;
+            done += placed.iter().map(|segment| segment.bytes as usize).sum::<usize>();
+            segments.extend(placed);
+        }
+        Ok(segments)
     }
 
     /// Cuts it or extends it with a hole.

@@ -4,6 +4,7 @@
 //!
 //! Tests: `tests/files.rs` (a model), `tests/shared_files.rs` (the kernel, threads), `tests/limits.rs`.
 
+use extant_block::Segment;
 use extant_ondisk::InodeFlags;
 use extant_rt::Arc;
 
@@ -65,5 +66,43 @@ impl Files {
             self.zero_tail(inode, size)?;
         }
         self.write_through(inode, offset, buf, privileged)
+    }
+    /// Gives a file blocks for `bytes` bytes from `offset` on, or for the first of them, as a write does, and leaves writing them to the
+    /// caller: where they lie on the device, as whole blocks. The file has the bytes from now on.
+    ///
+    /// # Errors
+    /// As [`Files::write_at`]; `InvalidArgument` for a start or an end in the middle of a block, but for the end of the file.
+    pub(crate) fn place_at(
+        &self,
+        inode: &Arc<Inode>,
+        offset: u64,
+        bytes: usize,
+        privileged: bool,
+    ) -> Result<Vec<Segment>> {
+        let raw = inode.raw();
+        self.check_regular(&raw)?;
+        self.writable()?;
+        if raw.flags().intersects(InodeFlags::FIXED_CONTENT) {
+            return Err(Error::NotPermitted);
+        }
+        let size_max = self.size_max(&raw);
+        drop(raw);
+        let block_size = u64::from(self.geometry.block_size);
+        if !offset.is_multiple_of(block_size) {
+            return Err(Error::InvalidArgument("the start is in the middle of a block"));
+        }
+        let end = offset.checked_add(bytes as u64).filter(|end| *end <= size_max);
+        let end = end.ok_or(Error::FileTooLarge)?;
+        let _content = inode.content.write();
+        self.flush_range_out(inode, offset..end)?;
+        self.move_to_blocks(inode)?;
+        let size = inode.size();
+        if end < size && !end.is_multiple_of(block_size) {
+            return Err(Error::InvalidArgument("the end is in the middle of a block"));
+        }
+        if offset > size {
+            self.zero_tail(inode, size)?;
+        }
+        self.place_through(inode, offset, bytes, privileged)
     }
 }

@@ -10,11 +10,13 @@
 //!
 //! Tests: `tests/files.rs` (a model), `tests/shared_files.rs` (the kernel, threads), `tests/limits.rs`.
 
+use extant_block::Segment;
 use extant_ondisk::extent::MAX_LEN;
+use extant_ondisk::{FsBlock, Structure};
 use extant_rt::Arc;
 
 use super::place::FieldChange;
-use crate::error::{Error, Result};
+use crate::error::{Error, Location, Result};
 use crate::incore::inode::Inode;
 use crate::mapping::Mapping;
 use crate::mapping::prealloc::Wanted;
@@ -101,6 +103,41 @@ impl PageCache {
         Ok(true)
     }
 
+    /// Gives a file blocks for `bytes` bytes from the start of a block on, and names them as if they were written: where they lie on the
+    /// device.
+    ///
+    /// # Errors
+    /// As [`Files::place_at`](crate::file::Files::place_at).
+    ///
+    /// # Locks
+    /// `INODE` is held exclusively.
+    pub(crate) fn place_through(
+        &self,
+        inode: &Arc<Inode>,
+        offset: u64,
+        bytes: usize,
+        privileged: bool,
+    ) -> Result<Vec<Segment>> {
+        let block_size = u64::from(self.geometry.block_size);
+        let location = Location::of(Structure::Inode).inode(inode.number);
+        let (mut segments, mut done) = (Vec::new(), 0);
+        while done < bytes {
+            let rest = (offset + done as u64, bytes - done);
+            let placed = self.fill_piece(inode, rest, Some(privileged), |(start, _), bytes, _| {
+                let bytes = (bytes as u64).next_multiple_of(block_size);
+                let offset = self.data_offset(start, 0, bytes as usize, location)?;
+                segments.push(Segment { offset, bytes });
+                Ok(())
+            });
+            match placed {
+                Ok(bytes) => done += bytes,
+                Err(Error::NoSpace | Error::QuotaExceeded | Error::FileTooLarge) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(segments)
+    }
+
     /// Writes the first run of blocks that a write touches: how many bytes. The writer is privileged or
     /// not; without one size, times and mode stay.
     fn write_piece(
@@ -110,13 +147,27 @@ impl PageCache {
         buf: &[u8],
         privileged: Option<bool>,
     ) -> Result<usize> {
+        self.fill_piece(inode, (at, buf.len()), privileged, |start, bytes, padding| {
+            self.write_padded(inode, start, &buf[..bytes], padding)
+        })
+    }
+
+    /// Has `fill` write the first run of blocks that `len` bytes from `at` on touch: how many of the bytes. It gets the block and the byte
+    /// in it where they begin, how many they are, and whether zeroes belong before and behind them.
+    fn fill_piece(
+        &self,
+        inode: &Arc<Inode>,
+        (at, len): (u64, usize),
+        privileged: Option<bool>,
+        fill: impl FnOnce((FsBlock, u64), usize, (bool, bool)) -> Result<()>,
+    ) -> Result<usize> {
         let (logical, within) = self.block_at(at)?;
         let raw = inode.raw();
         let size = raw.size();
         let wanted = Wanted {
             logical,
-            len: self.block_count(within, buf.len()).min(u32::from(MAX_LEN)),
-            end: at + buf.len() as u64,
+            len: self.block_count(within, len).min(u32::from(MAX_LEN)),
+            end: at + len as u64,
             grows: privileged.is_some(),
             near: None,
             may_use: writer_may_use(privileged.unwrap_or(true)),
@@ -125,20 +176,20 @@ impl PageCache {
         // Or the update would copy the fields.
         drop(raw);
         let blocks = 0..placed.len;
-        let buf = &buf[..self.bytes_in(placed.len, within, buf.len())];
-        let end = at + buf.len() as u64;
+        let bytes = self.bytes_in(placed.len, within, len);
+        let end = at + bytes as u64;
         // Nothing guarantees that the bytes behind the end of the file are zero.
         let padding = (!placed.is_in_map(), !placed.is_in_map() || end > size);
         let written = placed
             .to_zero()
             .iter()
             .try_for_each(|run| self.zero_blocks(inode, *run))
-            .and_then(|()| self.write_padded(inode, (placed.start, within), buf, padding))
+            .and_then(|()| fill((placed.start, within), bytes, padding))
             .and_then(|()| {
                 let fields = FieldChange { end: if privileged.is_some() { end } else { 0 }, privileged };
                 self.name(inode, &mut placed, blocks, fields)
             });
         self.give_back_rest(placed);
-        written.map(|()| buf.len())
+        written.map(|()| bytes)
     }
 }

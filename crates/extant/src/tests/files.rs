@@ -71,7 +71,8 @@ impl Model {
         let file = self.random.below(self.inodes.len() as u64) as usize;
         let size = self.contents[file].len() as u64;
         match self.random.below(16) {
-            0..6 => {
+            0 => self.place(file),
+            1..6 => {
                 let offset = self.offset(self.size_max);
                 self.write(file, Some(offset))
             }
@@ -109,6 +110,37 @@ impl Model {
         content.resize(content.len().max(at + written), 0);
         content[at..at + written].copy_from_slice(&buf);
         format!("write({file}, {at}, {written})")
+    }
+
+    /// Gives a range blocks, and writes them to the device.
+    fn place(&mut self, file: usize) -> String {
+        let size = self.contents[file].len() as u64;
+        let offset = self.offset(self.size_max);
+        let bytes = self.random.below(40 * self.block_size) + 1;
+        let (inode, is_whole) = (&self.inodes[file], |at: u64| at.is_multiple_of(self.block_size));
+        let said = format!("place({file}, {offset}, {bytes})");
+        let (mut at, end) = (offset, offset + bytes);
+        if !is_whole(offset) || (end < size && !is_whole(end)) {
+            let refused = self.volume.place_at(inode, offset, bytes as usize, true);
+            assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{said}: {refused:?}");
+            return said;
+        }
+        let content = self.random.bytes(bytes as usize);
+        while at < end {
+            let placed = self.volume.place_at(inode, at, (end - at) as usize, true).unwrap();
+            assert!(!placed.is_empty(), "{said}");
+            for segment in placed {
+                let piece = &content[(at - offset) as usize..];
+                let mut blocks = piece[..piece.len().min(segment.bytes as usize)].to_vec();
+                at += segment.bytes;
+                blocks.resize(segment.bytes as usize, 0);
+                self.volume.device.write_at(segment.offset, &blocks).unwrap();
+            }
+        }
+        let whole = &mut self.contents[file];
+        whole.resize(whole.len().max(end as usize), 0);
+        whole[offset as usize..end as usize].copy_from_slice(&content);
+        said
     }
 
     fn range(&mut self, file: usize) -> String {

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use extant_ondisk::Timestamp;
 use extant_ondisk::mode::S_IALLUGO;
+use extant_rt::share_work;
 use rustix::fs::{Mode, OFlags, major, minor};
 use rustix::io::Errno;
 
@@ -24,14 +25,29 @@ use super::Walk;
 use crate::entry::{Attributes, DataRange, Entry, EntryKind, RANGES_MAX, Shape, TOO_MANY_RANGES, Xattr};
 use crate::error::{Error, Result};
 use crate::flow::{Extent, Sink};
-use crate::host::open_path::{FileId, OpenPath};
+use crate::host::open_file::OpenFile;
+use crate::host::open_path::OpenPath;
 use crate::host::pieces::Pieces;
+use crate::host_file::FileId;
 use crate::path::TreePath;
+
+/// Entries of a directory that are looked at together, and how many of them are worth a second thread.
+const BATCH: usize = 256;
+const SHARED_BATCH_MIN: usize = 64;
+const THREADS: usize = 2;
 
 /// A directory whose entries are not all poured; the next one is last.
 struct Open {
     tree: TreePath,
     names: Vec<Vec<u8>>,
+    /// The ones before those, which were looked at.
+    seen: Vec<(SourceFile, Result<Seen>)>,
+}
+
+/// What a look at a file found.
+struct Seen {
+    found: Metadata,
+    xattrs: Vec<Xattr>,
 }
 
 impl Walk {
@@ -42,9 +58,6 @@ impl Walk {
         extent: Extent,
         files: Option<&mut Vec<FileId>>,
     ) -> Result<()> {
-        let found =
-            if self.follow_root { fs::metadata(&self.root) } else { fs::symlink_metadata(&self.root) };
-        let found = found.map_err(Error::host(&self.root))?;
         let mut visit = Visit {
             walk: self,
             sink,
@@ -54,36 +67,68 @@ impl Walk {
             files,
         };
         let root = SourceFile { access: self.root.clone(), tree: self.at.clone() };
-        if !visit.file(&root, &found, self.follow_root)? {
+        let seen = self.look(&root, self.follow_root)?;
+        let found = seen.found.clone();
+        if !visit.file(&root, seen, self.follow_root)? {
             return visit.sink.finish();
         }
         let mut open_path = self.open_root(&found)?;
         // Where the host has none, or does not show it to this process, files are found by their paths.
         let has_proc = own_name(open_path.directory()).join(".").is_dir();
         let mut open = vec![self.open(self.at.clone(), &open_path)?];
-        while let Some(Open { tree, names }) = open.last_mut() {
-            let Some(name) = names.pop() else {
-                open_path.leave().map_err(self.failed(tree))?;
+        while let Some(directory) = open.last_mut() {
+            if directory.seen.is_empty() {
+                self.look_ahead(directory, has_proc.then(|| open_path.directory()))?;
+            }
+            let Some((source, seen)) = directory.seen.pop() else {
+                open_path.leave().map_err(self.failed(&directory.tree))?;
                 open.pop();
                 continue;
             };
-            let tree = tree.join(&name)?;
-            let access = match has_proc {
-                true => own_name(open_path.directory()).join(OsStr::from_bytes(&name)),
-                false => self.host(&tree),
-            };
-            let source = SourceFile { access, tree };
-            let found = fs::symlink_metadata(&source.access).map_err(self.failed(&source.tree))?;
-            if self.excluded == Some((found.dev(), found.ino())) || !visit.file(&source, &found, false)? {
+            let seen = seen?;
+            let found = seen.found.clone();
+            if self.excluded == Some((found.dev(), found.ino())) || !visit.file(&source, seen, false)? {
                 continue;
             }
-            let entered = open_path.enter(&name).map_err(self.failed(&source.tree))?;
+            let name = source.tree.split_last().map_or(&[][..], |(_, name)| name);
+            let entered = open_path.enter(name).map_err(self.failed(&source.tree))?;
             if entered != (found.dev(), found.ino()) {
                 return Err(Error::Changed { path: self.host(&source.tree) });
             }
             open.push(self.open(source.tree, &open_path)?);
         }
         visit.sink.finish()
+    }
+
+    /// Looks at the next entries of a directory, by the name that the open directory has in this process, if the host shows it.
+    fn look_ahead(&self, directory: &mut Open, by_name: Option<&OwnedFd>) -> Result<()> {
+        let Open { tree, names, seen } = directory;
+        let own_name = by_name.map(own_name);
+        let batch = names.drain(names.len().saturating_sub(BATCH)..);
+        let sources = batch.map(|name| {
+            let tree = tree.join(&name)?;
+            let access = match &own_name {
+                Some(own_name) => own_name.join(OsStr::from_bytes(&name)),
+                None => self.host(&tree),
+            };
+            Ok(SourceFile { access, tree })
+        });
+        let sources = sources.collect::<Result<Vec<_>>>()?;
+        let threads = if sources.len() < SHARED_BATCH_MIN { 1 } else { THREADS };
+        let part = sources.len().div_ceil(threads).max(1);
+        let look =
+            |part: &[SourceFile]| part.iter().map(|source| self.look(source, false)).collect::<Vec<_>>();
+        let found = share_work(threads, sources.chunks(part), look).into_iter().flatten();
+        *seen = sources.into_iter().zip(found.collect::<Vec<_>>()).collect();
+        Ok(())
+    }
+
+    fn look(&self, source: &SourceFile, follow: bool) -> Result<Seen> {
+        let access = &source.access;
+        let found = if follow { fs::metadata(access) } else { fs::symlink_metadata(access) };
+        let found = found.map_err(self.failed(&source.tree))?;
+        let xattrs = xattrs(access, follow).map_err(self.failed(&source.tree))?;
+        Ok(Seen { found, xattrs })
     }
 
     /// The path that messages show for a place.
@@ -112,7 +157,7 @@ impl Walk {
     /// The directory that the open path leads to, which is poured as `tree`.
     fn open(&self, tree: TreePath, open_path: &OpenPath) -> Result<Open> {
         let names = names(open_path.directory()).map_err(self.failed(&tree))?;
-        Ok(Open { tree, names })
+        Ok(Open { tree, names, seen: Vec::new() })
     }
 }
 
@@ -135,8 +180,10 @@ struct Visit<'a> {
 
 impl Visit<'_> {
     /// Pours one file; whether it is a directory, to be gone through.
-    fn file(&mut self, source: &SourceFile, found: &Metadata, follow: bool) -> Result<bool> {
-        let mut attributes = self.attributes(source, found, follow)?;
+    fn file(&mut self, source: &SourceFile, seen: Seen, follow: bool) -> Result<bool> {
+        let Seen { found, xattrs } = seen;
+        let found = &found;
+        let mut attributes = attributes(found, xattrs);
         let path = source.tree.clone();
         if let Some(links) = &mut self.links
             && !found.is_dir()
@@ -193,22 +240,25 @@ impl Visit<'_> {
         }
         self.sink.entry(Entry { path: source.tree.clone(), kind: EntryKind::File(shape), attributes })?;
         match file.filter(|_| wants_content) {
-            Some(mut file) => self.pieces.read(&self.walk.host(&source.tree), &mut file, &ranges, self.sink),
+            Some(file) => {
+                let file = OpenFile { file, path: self.walk.host(&source.tree) };
+                self.pieces.read(&file, &ranges, self.sink)
+            }
             None => Ok(()),
         }
     }
+}
 
-    fn attributes(&self, source: &SourceFile, found: &Metadata, follow: bool) -> Result<Attributes> {
-        let nanoseconds = u32::try_from(found.mtime_nsec()).unwrap_or(0);
-        Ok(Attributes {
-            mode: found.mode() as u16 & S_IALLUGO,
-            uid: found.uid(),
-            gid: found.gid(),
-            mtime: Timestamp { seconds: found.mtime(), nanoseconds },
-            // The access time changes by this walk, so it is no property of the tree.
-            atime: None,
-            xattrs: xattrs(&source.access, follow).map_err(self.walk.failed(&source.tree))?,
-        })
+fn attributes(found: &Metadata, xattrs: Vec<Xattr>) -> Attributes {
+    let nanoseconds = u32::try_from(found.mtime_nsec()).unwrap_or(0);
+    Attributes {
+        mode: found.mode() as u16 & S_IALLUGO,
+        uid: found.uid(),
+        gid: found.gid(),
+        mtime: Timestamp { seconds: found.mtime(), nanoseconds },
+        // The access time changes by this walk, so it is no property of the tree.
+        atime: None,
+        xattrs,
     }
 }
 

@@ -10,11 +10,10 @@ use super::Walk;
 use crate::entry::{Attributes, Entry, EntryKind, Shape};
 use crate::error::{Error, Result};
 use crate::flow::{Extent, Sink};
+use crate::host::open_file::OpenFile;
 use crate::host::pieces::Pieces;
+use crate::host_file::FileId;
 use crate::path::TreePath;
-
-/// Which file it is that was listed, which is not known here.
-pub(in crate::host) type FileId = ();
 
 impl Walk {
     /// Pours the tree. `files` gets one for each regular file.
@@ -53,8 +52,8 @@ impl Walk {
             if found.is_dir() {
                 pending.extend(below(&tree, &host)?);
             } else if found.is_file() && extent == Extent::Everything && size > 0 {
-                let mut file = File::open(&host).map_err(Error::host(&host))?;
-                pieces.read(&host, &mut file, &Shape::dense(size).ranges, sink)?;
+                let file = File::open(&host).map_err(Error::host(&host))?;
+                pieces.read(&OpenFile { file, path: host }, &Shape::dense(size).ranges, sink)?;
             }
         }
         sink.finish()

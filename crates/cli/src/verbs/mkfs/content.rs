@@ -12,7 +12,7 @@ use extant_archive::{
 };
 use extant_block::{BlockDevice, identity};
 use extant_ondisk::Geometry;
-use extant_rt::{Arc, WallClock};
+use extant_rt::{Arc, HAS_THREADS, WallClock};
 
 use crate::container_image::{ImageOptions, Opened, named, spool_directory};
 use crate::disks::{fixed_time, fixed_times, mount, unmount};
@@ -209,8 +209,13 @@ impl Content {
             ContentSource::Archive(_) => Manner::Layer,
             ContentSource::None | ContentSource::Directory(_) | ContentSource::Image(_) => Manner::Unpack,
         };
-        self.pour(image, device, clock, Some(content_bytes), form, |fs| {
-            Import::new(fs, "/", manner, fixed_times(clock))
+        // Where requests take time, the page cache writes with more of them in flight.
+        let copies =
+            HAS_THREADS && matches!(self.source, ContentSource::Directory(Some(_))) && !device.has_latency();
+        let reader = if copies { Reader::Sink } else { Reader::Thread };
+        self.pour((image, device.clone()), clock, reader, (Some(content_bytes), form), |fs| {
+            let import = Import::new(fs, "/", manner, fixed_times(clock))?;
+            if copies { import.copy_to(device) } else { Ok(import) }
         })
     }
 
@@ -222,16 +227,17 @@ impl Content {
         clock: WallClock,
         form: ProgressForm,
     ) -> Result<(), Failure> {
-        self.pour(image, device, clock, None, form, |fs| Mirror::new(fs, "/", fixed_times(clock)))
+        self.pour((image, device), clock, Reader::Thread, (None, form), |fs| {
+            Mirror::new(fs, "/", fixed_times(clock))
+        })
     }
 
     fn pour<S: Sink>(
         &self,
-        image: &Path,
-        device: Arc<dyn BlockDevice>,
+        (image, device): (&Path, Arc<dyn BlockDevice>),
         clock: WallClock,
-        total_bytes: Option<u64>,
-        form: ProgressForm,
+        reader: Reader,
+        (total_bytes, form): (Option<u64>, ProgressForm),
         sink: impl FnOnce(&Filesystem) -> extant_archive::Result<S>,
     ) -> Result<(), Failure> {
         // Without a thread in the background the same work gives the same journal.
@@ -241,13 +247,26 @@ impl Content {
         let failed = |error| named(&self.path, Failure::tree(image, error));
         let mut sink = sink(&fs).map_err(failed)?;
         let mut progress = Progress::new(&mut sink, total_bytes, form);
-        let filled = pour_concurrently(self.source()?, &mut progress, Extent::Everything);
+        let mut source = self.source()?;
+        let filled = match reader {
+            Reader::Thread => pour_concurrently(source, &mut progress, Extent::Everything),
+            Reader::Sink => source.pour(&mut progress, Extent::Everything),
+        };
         drop(progress);
         drop(sink);
         filled.map_err(failed)?;
         self.ownership.verity_files.enable(&fs).map_err(failed)?;
         unmount(image, fs)
     }
+}
+
+/// What reads the content.
+#[derive(Clone, Copy)]
+enum Reader {
+    /// A thread beside the one that writes the tree.
+    Thread,
+    /// The sink.
+    Sink,
 }
 
 /// A UUID (version 8, RFC 9562) that follows from a digest; another one for each `number`.
