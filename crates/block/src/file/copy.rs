@@ -48,9 +48,17 @@ struct Chunks {
     chunk_bytes: u64,
     /// None where the files share their blocks.
     is_copied: Vec<AtomicBool>,
-    /// How many bytes were copied, held while a chunk is.
-    copied_bytes: Mutex<u64>,
+    /// Held while a chunk is copied.
+    progress: Mutex<Progress>,
     is_dropped: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    copied_bytes: u64,
+    /// Data of the source, and from where on nothing is before it. To find its end takes some hosts as long as it is.
+    data: Range<u64>,
+    looked_from: u64,
 }
 
 impl FileCopy {
@@ -74,7 +82,7 @@ impl FileCopy {
             into,
             chunk_bytes,
             is_copied: (0..count).map(|_| AtomicBool::new(false)).collect(),
-            copied_bytes: Mutex::new(LockClass::DEVICE, 0),
+            progress: Mutex::new(LockClass::DEVICE, Progress::default()),
             is_dropped: AtomicBool::new(false),
         });
         let copier = (HAS_THREADS && !is_shared).then(|| {
@@ -97,7 +105,7 @@ impl FileCopy {
         let chunks = &self.chunks;
         chunks.copy_all()?;
         chunks.into.flush().map_err(|error| chunks.into.failed(error))?;
-        let copied_bytes = *chunks.copied_bytes.lock();
+        let copied_bytes = chunks.progress.lock().copied_bytes;
         Ok(if self.is_shared { Copied::Shared } else { Copied::Bytes(copied_bytes) })
     }
 }
@@ -128,21 +136,35 @@ impl Chunks {
         if self.is_copied(chunk) {
             return Ok(());
         }
-        let mut copied_bytes = self.copied_bytes.lock();
+        let mut progress = self.progress.lock();
         if self.is_copied(chunk) {
             return Ok(());
         }
         let mut at = chunk as u64 * self.chunk_bytes;
         let end = (at + self.chunk_bytes).min(self.source.size());
-        let next =
-            |at| host::next_data(&self.source.file, at, end).map_err(|error| self.source.failed(error));
-        while let Some((start, data_end)) = next(at)? {
+        while at < end {
+            let data = self.next_data(&mut progress, at)?;
+            let (start, data_end) = (data.start.max(at), data.end.min(end));
+            if start >= data_end {
+                break;
+            }
             self.copy_data(start, data_end)?;
-            *copied_bytes += data_end - start;
+            progress.copied_bytes += data_end - start;
             at = data_end;
         }
         self.is_copied[chunk].store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// The data of the source at a place, or the next behind it; empty if there is none.
+    fn next_data(&self, progress: &mut Progress, at: u64) -> Result<Range<u64>, Error> {
+        if !(progress.looked_from..progress.data.end).contains(&at) {
+            let size = self.source.size();
+            let found = host::next_data(&self.source.file, at, size);
+            let (start, end) = found.map_err(|error| self.source.failed(error))?.unwrap_or((size, size));
+            (progress.looked_from, progress.data) = (at, start..end);
+        }
+        Ok(progress.data.clone())
     }
 
     /// Copies a range, by the host itself where it can.
