@@ -66,7 +66,7 @@ impl ContentCopier {
         let failure = Mutex::new(LockClass::PIPE, None);
         let shared = Arc::new(Shared { queue: Queue::new(QUEUE_ITEMS_MAX), failure });
         let consumer = Consumer(shared.clone());
-        let thread = spawn("extant-copy", move || consumer.run(&*device)).map_err(Error::Stream)?;
+        let thread = spawn("extant-content", move || consumer.run(&*device)).map_err(Error::Stream)?;
         Ok(Self { shared, thread: Some(thread), block_size })
     }
 

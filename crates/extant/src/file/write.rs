@@ -5,7 +5,7 @@
 //! Tests: `tests/files.rs` (a model), `tests/shared_files.rs` (the kernel, threads), `tests/limits.rs`.
 
 use extant_block::Segment;
-use extant_ondisk::InodeFlags;
+use extant_ondisk::{InodeFlags, RawInode};
 use extant_rt::Arc;
 
 use crate::error::{Error, Result};
@@ -31,11 +31,7 @@ impl Files {
             return Ok(buf.len());
         }
         let raw = inode.raw();
-        self.check_regular(&raw)?;
-        self.writable()?;
-        if raw.flags().intersects(InodeFlags::FIXED_CONTENT) {
-            return Err(Error::NotPermitted);
-        }
+        self.check_write(&raw)?;
         if buf.is_empty() {
             return Ok(0);
         }
@@ -67,6 +63,7 @@ impl Files {
         }
         self.write_through(inode, offset, buf, privileged)
     }
+
     /// Gives a file blocks for `bytes` bytes from `offset` on, or for the first of them, as a write does, and leaves writing them to the
     /// caller: where they lie on the device, as whole blocks. The file has the bytes from now on.
     ///
@@ -80,11 +77,7 @@ impl Files {
         privileged: bool,
     ) -> Result<Vec<Segment>> {
         let raw = inode.raw();
-        self.check_regular(&raw)?;
-        self.writable()?;
-        if raw.flags().intersects(InodeFlags::FIXED_CONTENT) {
-            return Err(Error::NotPermitted);
-        }
+        self.check_write(&raw)?;
         let size_max = self.size_max(&raw);
         drop(raw);
         let block_size = u64::from(self.geometry.block_size);
@@ -104,5 +97,12 @@ impl Files {
             self.zero_tail(inode, size)?;
         }
         self.place_through(inode, offset, bytes, privileged)
+    }
+
+    /// Refuses a write to what is no regular file, or keeps its content.
+    fn check_write(&self, raw: &RawInode) -> Result<()> {
+        self.check_regular(raw)?;
+        self.writable()?;
+        if raw.flags().intersects(InodeFlags::FIXED_CONTENT) { Err(Error::NotPermitted) } else { Ok(()) }
     }
 }

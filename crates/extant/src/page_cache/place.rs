@@ -2,7 +2,8 @@
 //! only then an update *names* them: it marks them as used, maps them, and has the file reach to their end.
 //!
 //! So a crash shows what was there before or what was written, never what another file left in a block. Over the I/O no update
-//! is open; what is not named after all is given back.
+//! is open; what is not named after all is given back. Only [`PageCache::place_through`] names blocks that are still to be written, for the
+//! makers of new disks.
 //!
 //! Locks: the caller holds `INODE` of the file alone, or shared with `MAPPING` alone while it places and while it names.
 //!

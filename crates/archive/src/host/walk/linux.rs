@@ -67,9 +67,8 @@ impl Walk {
             files,
         };
         let root = SourceFile { access: self.root.clone(), tree: self.at.clone() };
-        let seen = self.look(&root, self.follow_root)?;
-        let found = seen.found.clone();
-        if !visit.file(&root, seen, self.follow_root)? {
+        let Seen { found, xattrs } = self.look(&root, self.follow_root)?;
+        if !visit.file(&root, &found, xattrs, self.follow_root)? {
             return visit.sink.finish();
         }
         let mut open_path = self.open_root(&found)?;
@@ -85,9 +84,9 @@ impl Walk {
                 open.pop();
                 continue;
             };
-            let seen = seen?;
-            let found = seen.found.clone();
-            if self.excluded == Some((found.dev(), found.ino())) || !visit.file(&source, seen, false)? {
+            let Seen { found, xattrs } = seen?;
+            let is_excluded = self.excluded == Some((found.dev(), found.ino()));
+            if is_excluded || !visit.file(&source, &found, xattrs, false)? {
                 continue;
             }
             let name = source.tree.split_last().map_or(&[][..], |(_, name)| name);
@@ -180,9 +179,13 @@ struct Visit<'a> {
 
 impl Visit<'_> {
     /// Pours one file; whether it is a directory, to be gone through.
-    fn file(&mut self, source: &SourceFile, seen: Seen, follow: bool) -> Result<bool> {
-        let Seen { found, xattrs } = seen;
-        let found = &found;
+    fn file(
+        &mut self,
+        source: &SourceFile,
+        found: &Metadata,
+        xattrs: Vec<Xattr>,
+        follow: bool,
+    ) -> Result<bool> {
         let mut attributes = attributes(found, xattrs);
         let path = source.tree.clone();
         if let Some(links) = &mut self.links
