@@ -10,9 +10,9 @@ use extant::mkfs::Mkfs;
 use extant::{Filesystem, Mount};
 use extant_block::{BlockDevice, MemoryDevice, Recorder, Tearing};
 use extant_rt::Arc;
-use extant_testing::Command;
+use extant_testing::{Command, scratch};
 
-use common::{Random, content, directory, in_memory, qemu_img, rounds, seed};
+use common::{Random, content, in_memory, qemu_img, rounds, seed};
 
 const DISK_BYTES: &str = "16M";
 const FILE_BYTES: u64 = 32 << 20;
@@ -76,7 +76,7 @@ fn what_was_synced_survives_crashes_of_the_host() {
     for round in 0..rounds(1) {
         for options in ["cluster_size=65536", "cluster_size=4096"] {
             let mut random = Random(seed + round + 1);
-            let dir = directory();
+            let dir = scratch();
             qemu_img(dir.path(), &["create", "-q", "-f", "qcow2", "-o", options, "a.qcow2", DISK_BYTES]);
             let image = Arc::new(in_memory(&dir.path().join("a.qcow2"), FILE_BYTES));
             // In two groups, so that a superblock that is torn has a copy.

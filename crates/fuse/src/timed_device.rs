@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::io;
 
-use extant_block::BlockDevice;
+use extant_block::{BlockDevice, Write};
 use extant_rt::{Arc, Monotonic, before_wait};
 
 use crate::latency::LatencyEwma;
@@ -107,6 +107,12 @@ impl<D: BlockDevice> BlockDevice for TimedDevice<D> {
         self.timed(Io::Write, bytes, |device| device.write_vectored_at(offset, bufs))
     }
 
+    /// As one request: the device has them under way at once, and the calling thread waits for all.
+    fn write_many(&self, writes: &[Write<'_>]) -> io::Result<()> {
+        let bytes = writes.iter().map(Write::bytes).sum::<u64>() as usize;
+        self.timed(Io::Write, bytes, |device| device.write_many(writes))
+    }
+
     fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         self.timed(Io::Flush, buf.len(), |device| device.write_fua(offset, buf))
     }
@@ -142,7 +148,10 @@ impl<D: BlockDevice> BlockDevice for TimedDevice<D> {
 
 #[cfg(test)]
 mod tests {
-    use extant_block::{BlockDevice, MemoryDevice};
+    use std::io::{self, IoSlice};
+
+    use extant_block::{BlockDevice, MemoryDevice, Write};
+    use extant_rt::{Arc, AtomicUsize, Ordering};
 
     use super::{IO_NAMES, Io, TimedDevice, waited};
 
@@ -165,5 +174,49 @@ mod tests {
         assert_eq!(std::array::from_fn(|io| own[io] - before[io]), times);
         let elsewhere = extant_rt::parallel(1, |_| waited());
         assert_eq!(elsewhere, [[0; 4]]);
+    }
+
+    /// A device that takes writes only together, and says how many came so.
+    #[derive(Debug)]
+    struct Together(Arc<AtomicUsize>);
+
+    impl BlockDevice for Together {
+        fn size(&self) -> u64 {
+            1 << 20
+        }
+
+        fn read_at(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn write_vectored_at(&self, _: u64, _: &[IoSlice<'_>]) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn write_many(&self, writes: &[Write<'_>]) -> io::Result<()> {
+            self.0.fetch_add(writes.len(), Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn discard(&self, _: u64, _: u64) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+
+    #[test]
+    fn writes_that_a_device_takes_together_reach_it_together() {
+        let together = Arc::new(AtomicUsize::new(0));
+        let device = TimedDevice::new(Together(together.clone()));
+        let (first, second) = ([1; 4096], [2; 512]);
+        let writes = [(0, &first[..]), (8192, &second)];
+        let writes = writes.map(|(offset, bytes)| Write { offset, bufs: vec![IoSlice::new(bytes)] });
+        device.write_many(&writes).expect("writes");
+        assert_eq!(together.load(Ordering::Relaxed), 2);
+        let [_, (_, total), ..] = device.times().totals();
+        assert_eq!((total.ended, total.bytes), (1, 4608));
     }
 }

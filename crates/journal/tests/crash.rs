@@ -15,7 +15,7 @@ use extant_block::{BlockDevice, Event, Log, MemoryDevice, Mutation, Recorder, Te
 use extant_journal::{BoxError, Client, Error, FinalBlock, Journal, LogMap, Options, recovery};
 use extant_ondisk::jbd2::MAGIC;
 use extant_ondisk::{FsBlock, TransactionId};
-use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering, Weak};
+use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering, Weak, share_work};
 
 const BLOCK: u32 = 1024;
 const LOG_START: u64 = 4;
@@ -364,13 +364,12 @@ fn explore(seed: u64, fault: Fault) -> Result<bool, String> {
 
 #[test]
 fn every_crash_recovers_the_last_durable_transaction() {
-    let mut wrapped = 0;
-    for seed in 0..SEEDS {
-        match explore(seed, Fault::None) {
-            Ok(did) => wrapped += u64::from(did),
-            Err(what) => panic!("seed {seed}: {what}"),
-        }
-    }
+    let wrapped: u64 = share_work(2, 0..SEEDS as u32, |seed| match explore(seed.into(), Fault::None) {
+        Ok(did) => u64::from(did),
+        Err(what) => panic!("seed {seed}: {what}"),
+    })
+    .into_iter()
+    .sum();
     assert!(wrapped > SEEDS / 2, "the log wrapped in {wrapped} of {SEEDS} runs only");
 }
 

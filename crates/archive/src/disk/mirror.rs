@@ -39,6 +39,8 @@ pub struct Mirror {
     linked: HashSet<InodeNumber>,
     fs: Filesystem,
     directories: Vec<DirectoryTimes>,
+    /// What a file of the disk has where content is compared.
+    there: Vec<u8>,
     block_size: usize,
     blocks_count: u64,
 }
@@ -74,6 +76,7 @@ impl Mirror {
             linked: HashSet::new(),
             fs: fs.clone(),
             directories: Vec::new(),
+            there: Vec::new(),
             block_size: statistics.block_size as usize,
             blocks_count: statistics.blocks,
         })
@@ -234,13 +237,14 @@ impl Sink for Mirror {
             Last::Patched(file, entry) => (file, entry, true),
         };
         let failed = |source| Error::disk(&entry.path, source);
-        let mut there = vec![0; bytes.len()];
-        file.read_at(&mut there, offset).map_err(failed)?;
+        self.there.resize(bytes.len().max(self.there.len()), 0);
+        let there = &mut self.there[..bytes.len()];
+        file.read_at(there, offset).map_err(failed)?;
         if there == bytes {
             return Ok(bytes);
         }
         if is_patched {
-            for (at, run) in differing_runs(&there, &bytes, self.block_size) {
+            for (at, run) in differing_runs(there, &bytes, self.block_size) {
                 file.write_all_at(run, offset + at as u64).map_err(failed)?;
             }
             return Ok(bytes);

@@ -47,12 +47,6 @@ pub fn rounds(quick: u64) -> u64 {
     quick * std::env::var("EXTANT_DISKIMAGE_SCALE").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
-/// A new directory, in memory where there is such a place: images are flushed often.
-pub fn directory() -> tempfile::TempDir {
-    let base = ["/dev/shm", "/tmp"].map(Path::new).into_iter().find(|base| base.is_dir()).expect("a place");
-    tempfile::Builder::new().prefix("extant-diskimage-").tempdir_in(base).expect("a directory")
-}
-
 pub fn run(program: &str, arguments: &[&str], dir: &Path) -> Output {
     Command::new(program).args(arguments).current_dir(dir).env("LC_ALL", "C").output().expect(program)
 }

@@ -8,10 +8,9 @@ use std::path::Path;
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_diskimage::{Error, Format};
 use extant_rt::Arc;
+use extant_testing::scratch;
 
-use common::{
-    Random, assert_equal, content, directory, in_memory, open, peak_bytes, qemu_img, raw_disk, rounds, seed,
-};
+use common::{Random, assert_equal, content, in_memory, open, peak_bytes, qemu_img, raw_disk, rounds, seed};
 
 const DISK_BYTES: u64 = 5 << 20;
 
@@ -34,7 +33,7 @@ const FORMATS: [(&str, &str, Format); 11] = [
 fn images_of_qemu_read_equal() {
     let mut random = Random(seed("formats"));
     for (name, option, format) in FORMATS {
-        let dir = directory();
+        let dir = scratch();
         let disk = raw_disk(dir.path(), "disk.raw", DISK_BYTES, &mut random);
         qemu_img(dir.path(), &["convert", "-O", name, "-o", option, "disk.raw", "image"]);
         let image = open(&dir.path().join("image"), true).expect(option);
@@ -52,7 +51,7 @@ fn images_of_qemu_read_equal() {
 
 #[test]
 fn formats_that_are_only_read_say_how_to_convert_them() {
-    let dir = directory();
+    let dir = scratch();
     for (name, option, format) in FORMATS {
         qemu_img(dir.path(), &["create", "-q", "-f", name, "-o", option, "image", "1M"]);
         let opened = open(&dir.path().join("image"), false);
@@ -79,7 +78,7 @@ fn formats_that_are_only_read_say_how_to_convert_them() {
 
 #[test]
 fn damage_is_named() {
-    let dir = directory();
+    let dir = scratch();
     // Where a byte is changed, and the words.
     let cases = [
         (
@@ -206,7 +205,7 @@ fn mark_dirty(image: &MemoryDevice) {
 #[test]
 fn log_of_a_vhdx_is_replayed_in_memory_as_qemu_replays_it() {
     let mut random = Random(seed("vhdx log"));
-    let dir = directory();
+    let dir = scratch();
     let mut disk = raw_disk(dir.path(), "disk.raw", DISK_BYTES, &mut random);
     disk[..LOG_SECTOR].fill(9);
     std::fs::write(dir.path().join("disk.raw"), &disk).expect("a disk");
@@ -244,7 +243,7 @@ fn log_of_a_vhdx_is_replayed_in_memory_as_qemu_replays_it() {
 
 #[test]
 fn extents_outside_of_the_directory_are_refused() {
-    let dir = directory();
+    let dir = scratch();
     qemu_img(
         dir.path(),
         &["create", "-q", "-f", "vmdk", "-o", "subformat=monolithicFlat", "image.vmdk", "1M"],
@@ -299,7 +298,7 @@ fn memory(bytes: &[u8]) -> MemoryDevice {
 #[test]
 fn android_sparse_images_are_read() {
     let mut random = Random(seed("android"));
-    let dir = directory();
+    let dir = scratch();
     let disk = raw_disk(dir.path(), "disk.raw", DISK_BYTES, &mut random);
     let image = android(&disk);
     let opened = open_in_memory(memory(&image)).expect("an image");
@@ -312,7 +311,7 @@ fn android_sparse_images_are_read() {
 #[test]
 fn changed_fields_make_errors_and_nothing_worse() {
     let mut random = Random(seed("hostile formats"));
-    let dir = directory();
+    let dir = scratch();
     let disk = raw_disk(dir.path(), "disk.raw", 1 << 20, &mut random);
     let mut images = vec![memory(&android(&disk))];
     for (name, option, _) in
@@ -382,7 +381,7 @@ fn sum_vhdx(image: &MemoryDevice) {
 
 #[test]
 fn streams_become_devices_and_a_limit_ends_them() {
-    let dir = directory();
+    let dir = scratch();
     let mut random = Random(seed("streams"));
     let disk = raw_disk(dir.path(), "disk.raw", (1 << 20) + 700, &mut random);
     let device = extant_diskimage::spool(&mut disk.as_slice(), dir.path(), 1 << 30).expect("a stream");

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use super::common::{Random, assert_equal, content, directory, open, qemu_img, raw_disk, seed};
+use extant_testing::scratch;
+
+use super::common::{Random, assert_equal, content, open, qemu_img, raw_disk, seed};
 
 const DISK_BYTES: u64 = 2 << 20;
 
@@ -17,7 +19,7 @@ fn overlay(dir: &Path, base: &str, format: &str, name: &str) {
 #[test]
 fn chain_of_ten_is_read_and_only_its_top_is_written() {
     let mut random = Random(seed("chain"));
-    let dir = directory();
+    let dir = scratch();
     let mut model = raw_disk(dir.path(), "0", DISK_BYTES, &mut random);
     for number in 1..=10 {
         let (below, name) = ((number - 1).to_string(), number.to_string());
@@ -50,7 +52,7 @@ fn chain_of_ten_is_read_and_only_its_top_is_written() {
 #[test]
 fn image_that_is_longer_than_its_backing_file_ends_with_zeroes() {
     let mut random = Random(seed("longer"));
-    let dir = directory();
+    let dir = scratch();
     let mut model = raw_disk(dir.path(), "base", DISK_BYTES + 512, &mut random);
     qemu_img(dir.path(), &["create", "-q", "-f", "qcow2", "-F", "raw", "-b", "base", "a.qcow2", "4M"]);
     model.resize(4 << 20, 0);
@@ -70,7 +72,7 @@ fn image_that_is_longer_than_its_backing_file_ends_with_zeroes() {
 fn backing_files_are_below_the_directory_of_the_image_or_one_that_is_allowed() {
     use extant_block::{DeviceAccess, FileDevice};
     use extant_rt::Arc;
-    let dir = directory();
+    let dir = scratch();
     let (inside, outside) = (dir.path().join("inside"), dir.path().join("outside"));
     std::fs::create_dir_all(inside.join("below")).expect("a directory");
     std::fs::create_dir(&outside).expect("a directory");
@@ -114,7 +116,7 @@ fn backing_files_are_below_the_directory_of_the_image_or_one_that_is_allowed() {
 
 #[test]
 fn format_of_a_backing_file_is_never_guessed() {
-    let dir = directory();
+    let dir = scratch();
     qemu_img(dir.path(), &["create", "-q", "-f", "qcow2", "base", "1M"]);
     let base = std::fs::read(dir.path().join("base")).expect("the base");
     // A guest that wrote an image's header onto its raw disk.
@@ -133,7 +135,7 @@ fn format_of_a_backing_file_is_never_guessed() {
 
 #[test]
 fn loops_and_endless_chains_are_named() {
-    let dir = directory();
+    let dir = scratch();
     qemu_img(dir.path(), &["create", "-q", "-f", "qcow2", "a", "1M"]);
     overlay(dir.path(), "a", "qcow2", "b");
     qemu_img(dir.path(), &["rebase", "-u", "-F", "qcow2", "-b", "b", "a"]);

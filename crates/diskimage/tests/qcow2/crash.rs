@@ -5,8 +5,9 @@ use std::path::Path;
 
 use extant_block::{BlockDevice, Event, Log, Mutation, Recorder, Tearing};
 use extant_rt::Arc;
+use extant_testing::scratch;
 
-use super::common::{Random, directory, in_memory, qemu_img, rounds, run, seed};
+use super::common::{Random, in_memory, qemu_img, rounds, run, seed};
 
 const DISK_BYTES: u64 = 1 << 20;
 const FILE_BYTES: u64 = 4 << 20;
@@ -31,7 +32,7 @@ struct Recording {
 
 fn record(options: &str, seed: u64, mutation: Mutation) -> Recording {
     let mut random = Random(seed);
-    let dir = directory();
+    let dir = scratch();
     // The first half of the disk has content that a snapshot shares.
     let mut latest = vec![0u8; (DISK_BYTES / SECTOR) as usize];
     latest[..(DISK_BYTES / SECTOR / 2) as usize].fill(FIRST);

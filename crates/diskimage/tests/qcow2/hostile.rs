@@ -4,8 +4,9 @@ use std::path::Path;
 
 use extant_block::{BlockDevice, MemoryDevice, Overlay};
 use extant_rt::Arc;
+use extant_testing::scratch;
 
-use super::common::{Random, directory, in_memory, open, peak_bytes, qemu_img, raw_disk, rounds, run, seed};
+use super::common::{Random, in_memory, open, peak_bytes, qemu_img, raw_disk, rounds, run, seed};
 
 /// Opens an image that was changed and uses it, if it opens; errors are right, and so is what no error shows.
 fn use_image(image: MemoryDevice, random: &mut Random) -> bool {
@@ -30,7 +31,7 @@ fn use_image(image: MemoryDevice, random: &mut Random) -> bool {
 #[test]
 fn changed_fields_make_errors_and_nothing_worse() {
     let mut random = Random(seed("hostile"));
-    let dir = directory();
+    let dir = scratch();
     raw_disk(dir.path(), "disk.raw", 1 << 20, &mut random);
     qemu_img(dir.path(), &["convert", "-O", "qcow2", "-o", "cluster_size=4096", "disk.raw", "plain"]);
     qemu_img(dir.path(), &["snapshot", "-c", "s", "plain"]);
@@ -57,7 +58,7 @@ fn changed_fields_make_errors_and_nothing_worse() {
 
 #[test]
 fn images_that_use_what_is_not_served_are_refused_by_name() {
-    let dir = directory();
+    let dir = scratch();
     qemu_img(dir.path(), &["create", "-q", "-f", "qcow2", "a", "1M"]);
     let base = in_memory(&dir.path().join("a"), 0);
     // Where a field is, what it is set to, and the words.
@@ -83,7 +84,7 @@ fn images_that_use_what_is_not_served_are_refused_by_name() {
 
 #[test]
 fn metadata_that_counts_as_free_is_not_written_over() {
-    let dir = directory();
+    let dir = scratch();
     qemu_img(dir.path(), &["create", "-q", "-f", "qcow2", "a", "1M"]);
     let image = in_memory(&dir.path().join("a"), 4 << 20);
     // The refcounts are in the third cluster; that of the level-1 table is the fourth.
@@ -99,7 +100,7 @@ fn image_that_qemu_writes_is_in_use() {
         println!("skipped: the host has no locks that Linux sees");
         return;
     }
-    let dir = directory();
+    let dir = scratch();
     qemu_img(dir.path(), &["create", "-q", "-f", "qcow2", "a", "1M"]);
     let held = open(&dir.path().join("a"), false).expect("an image");
     let output = run("qemu-img", &["resize", "-f", "qcow2", "a", "2M"], dir.path());

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use extant_block::BlockDevice;
 use extant_diskimage::{Format, Layer};
+use extant_testing::scratch;
 
-use super::common::{Random, assert_equal, content, directory, open, qemu_img, raw_disk, rounds, seed};
+use super::common::{Random, assert_equal, content, open, qemu_img, raw_disk, rounds, seed};
 
 const DISK_BYTES: u64 = 3 << 20;
 
@@ -71,7 +72,7 @@ fn what_is_written_is_what_qemu_reads_and_its_check_finds_nothing() {
     for round in 0..rounds(1) {
         for (index, option) in (0..).zip(options) {
             let mut random = Random(seed + round * 100 + index + 1);
-            let dir = directory();
+            let dir = scratch();
             qemu_img(
                 dir.path(),
                 &["create", "-q", "-f", "qcow2", "-o", option, "a.qcow2", &DISK_BYTES.to_string()],
@@ -92,7 +93,7 @@ fn what_is_written_is_what_qemu_reads_and_its_check_finds_nothing() {
 fn packed_clusters_are_read_and_written_over() {
     let mut random = Random(seed("packed"));
     for kind in ["zlib", "zstd"] {
-        let dir = directory();
+        let dir = scratch();
         let mut model = raw_disk(dir.path(), "disk.raw", DISK_BYTES, &mut random);
         let option = format!("compression_type={kind}");
         qemu_img(dir.path(), &["convert", "-c", "-O", "qcow2", "-o", &option, "disk.raw", "a.qcow2"]);
@@ -108,7 +109,7 @@ fn packed_clusters_are_read_and_written_over() {
 #[test]
 fn snapshots_stay_as_they_were() {
     let mut random = Random(seed("snapshots"));
-    let dir = directory();
+    let dir = scratch();
     let mut model = raw_disk(dir.path(), "disk.raw", DISK_BYTES, &mut random);
     qemu_img(dir.path(), &["convert", "-O", "qcow2", "-o", "cluster_size=4096", "disk.raw", "a.qcow2"]);
     let mut snapshots = Vec::new();
@@ -137,7 +138,7 @@ fn snapshots_stay_as_they_were() {
 
 #[test]
 fn new_image_is_one_of_qemu_and_takes_no_more_than_its_tables() {
-    let dir = directory();
+    let dir = scratch();
     for bytes in [0, 512, 1 << 20, (1 << 40) + 512, 1 << 50] {
         let path = dir.path().join("new.qcow2");
         let access = extant_block::DeviceAccess { create: extant_block::Create::New, ..Default::default() };
@@ -163,7 +164,7 @@ fn new_image_is_one_of_qemu_and_takes_no_more_than_its_tables() {
 #[test]
 fn disk_that_ends_within_a_cluster_is_written_to_its_end_and_made_longer() {
     let mut random = Random(seed("end"));
-    let dir = directory();
+    let dir = scratch();
     let mut model = raw_disk(dir.path(), "disk.raw", (1 << 20) + 512, &mut random);
     let end = model.len() - 512;
     model[end..].fill(3);
@@ -192,7 +193,7 @@ fn disk_that_ends_within_a_cluster_is_written_to_its_end_and_made_longer() {
 #[test]
 fn discards_give_the_space_of_the_file_back() {
     use std::os::unix::fs::MetadataExt;
-    let dir = directory();
+    let dir = scratch();
     qemu_img(dir.path(), &["create", "-q", "-f", "qcow2", "a.qcow2", "64M"]);
     let path = dir.path().join("a.qcow2");
     let image = open(&path, false).expect("an image");
@@ -212,7 +213,7 @@ fn discards_give_the_space_of_the_file_back() {
 
 #[test]
 fn threads_write_beside_each_other() {
-    let dir = directory();
+    let dir = scratch();
     qemu_img(dir.path(), &["create", "-q", "-f", "qcow2", "-o", "cluster_size=4096", "a.qcow2", "16M"]);
     let image = open(&dir.path().join("a.qcow2"), false).expect("an image");
     let device = &image.device;

@@ -172,21 +172,21 @@ fn explore_short(
 
 #[test]
 fn sequences_of_two_operations_survive_every_crash() {
-    let sample = |block| sampled(short_sequences(block), 3);
+    let sample = |block| sampled(short_sequences(block), 9);
     explore_short("short sequences", &[], sample, |_| Pages::default());
 }
 
 /// The same through a page cache: writes get their places later, and several at once.
 #[test]
 fn delayed_sequences_of_two_operations_survive_every_crash() {
-    let sample = |block| sampled(short_sequences(block), 3);
+    let sample = |block| sampled(short_sequences(block), 9);
     explore_short("delayed short sequences", &[1], sample, pages);
 }
 
 /// Pairs of operations on an open file without a name.
 #[test]
 fn operations_on_held_files_without_names_survive_every_crash() {
-    let sample = |block| sampled(held_sequences(block), 6);
+    let sample = |block| sampled(held_sequences(block), 9);
     explore_short("held files", &[4], sample, |_| Pages::default());
     explore_short("delayed held files", &[5], sample, pages);
 }
@@ -231,7 +231,7 @@ fn random_sequences_survive_every_crash() {
         return;
     }
     let total = on_each_disk(|base, index| {
-        let scenarios: Vec<Scenario<'_>> = (0..12 * crash_scale())
+        let scenarios: Vec<Scenario<'_>> = (0..6 * crash_scale())
             .map(|seed| random_scenario(base, seed * KINDS.len() as u64 + index, random_length(seed), 0))
             .collect();
         let plan = Plan { trees: 20, checked: 8, compared: 1 };
@@ -252,7 +252,7 @@ fn content_in_inodes_survives_every_crash() {
         Scenario { base: &base, ops, fault: Fault::None, commits: 0, seed, pages: Pages::default() }
     });
     let random =
-        (1000..1000 + 25 * crash_scale()).map(|seed| random_scenario(&base, seed, random_length(seed), 0));
+        (1000..1000 + 12 * crash_scale()).map(|seed| random_scenario(&base, seed, random_length(seed), 0));
     let scenarios: Vec<Scenario<'_>> = changes
         .chain(random)
         .flat_map(|scenario| [scenario.clone(), Scenario { pages: pages(scenario.seed), ..scenario }])
@@ -268,7 +268,7 @@ fn usage_survives_every_crash() {
         return;
     }
     let base = Base::new(QUOTAS);
-    let random = (0..15 * crash_scale()).map(|seed| random_scenario(&base, seed, random_length(seed), 0));
+    let random = (0..8 * crash_scale()).map(|seed| random_scenario(&base, seed, random_length(seed), 0));
     let scenarios: Vec<Scenario<'_>> = random
         .flat_map(|scenario| [scenario.clone(), Scenario { pages: pages(scenario.seed), ..scenario }])
         .collect();
@@ -367,7 +367,7 @@ fn sequences_around_the_end_of_the_log_survive_every_crash() {
         return;
     }
     let total = on_each_disk(|base, index| {
-        let scenarios: Vec<Scenario<'_>> = (0..4 * crash_scale())
+        let scenarios: Vec<Scenario<'_>> = (0..2 * crash_scale())
             .map(|seed| log_end_scenario(base, seed * KINDS.len() as u64 + index))
             .collect();
         let plan = Plan { trees: 40, checked: 10, compared: 1 };
@@ -387,7 +387,7 @@ fn sequences_without_syncs_survive_every_crash() {
     for (kind, index) in KINDS.into_iter().filter(|kind| kind.block_size == 1024).zip(0..) {
         let base = Base::new(kind);
         let scenarios: Vec<Scenario<'_>> =
-            (0..3 * crash_scale()).map(|seed| unsynced_scenario(&base, seed * 3 + index)).collect();
+            (0..crash_scale()).map(|seed| unsynced_scenario(&base, seed * 3 + index)).collect();
         let plan = Plan { trees: 30, checked: 15, compared: 2 };
         total.add(explore_all(&format!("without syncs, {}", kind.name), &scenarios, plan));
     }
@@ -403,9 +403,8 @@ fn deep_extent_trees_survive_every_crash() {
         return;
     }
     let total = on_each_disk(|base, index| {
-        let scenarios: Vec<Scenario<'_>> = (0..2 * crash_scale())
-            .map(|seed| deep_scenario(base, seed * KINDS.len() as u64 + index))
-            .collect();
+        let scenarios: Vec<Scenario<'_>> =
+            (0..crash_scale()).map(|seed| deep_scenario(base, seed * KINDS.len() as u64 + index)).collect();
         let plan = Plan { trees: 30, checked: 10, compared: 1 };
         explore_all(&format!("deep trees, {}", base.kind.name), &scenarios, plan)
     });

@@ -18,10 +18,11 @@ mod values;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use extant_rt::share_work;
 use listing::Listing;
 use ops::Random;
 
-const ROUNDS: u64 = 54;
+const ROUNDS: usize = 54;
 const OPS_PER_TURN: usize = 60;
 /// Bytes of the engine's page cache, one per round of the same disk in turn.
 const PAGE_CACHES: [u64; 3] = [0, 16 << 20, 32 << 10];
@@ -107,26 +108,27 @@ fn the_kernel_and_the_engine_see_the_same_disk() {
         println!("skipped: needs root and loop devices");
         return;
     }
-    let scratch = tempfile::tempdir_in("/dev/shm").expect("scratch on /dev/shm");
-    for round in 0..ROUNDS {
-        let options = DISKS[(round as usize) % DISKS.len()];
-        let pages = PAGE_CACHES[(round as usize / DISKS.len()) % PAGE_CACHES.len()];
-        exchange(scratch.path(), options, pages, round);
-    }
+    share_work(2, 0..ROUNDS, |round| {
+        let options = DISKS[round % DISKS.len()];
+        let pages = PAGE_CACHES[(round / DISKS.len()) % PAGE_CACHES.len()];
+        exchange(options, pages, round as u64);
+    });
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let sets: u64 = number("EXTANT_EXCHANGE_SETS").unwrap_or(0);
-    let from: u64 = number("EXTANT_EXCHANGE_FROM").unwrap_or(0);
-    for set in from..from + sets {
-        let options = random_options(set);
+    let sets: usize = number("EXTANT_EXCHANGE_SETS").unwrap_or(0);
+    let from: usize = number("EXTANT_EXCHANGE_FROM").unwrap_or(0);
+    share_work(2, from..from + sets, |set| {
+        let options = random_options(set as u64);
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
         println!("set {set}: {}", options.join(" "));
-        exchange(scratch.path(), &options, PAGE_CACHES[set as usize % PAGE_CACHES.len()], ROUNDS + set);
-    }
+        exchange(&options, PAGE_CACHES[set % PAGE_CACHES.len()], (ROUNDS + set) as u64);
+    });
     println!("{sets} random sets of features: the same tree on both sides, clean");
     println!("{ROUNDS} rounds, each with both journals left dirty: the same tree on both sides, clean");
 }
 
-fn exchange(scratch: &Path, options: &[&str], pages: u64, seed: u64) {
+fn exchange(options: &[&str], pages: u64, seed: u64) {
+    let scratch = tempfile::tempdir_in("/dev/shm").expect("scratch on /dev/shm");
+    let scratch = scratch.path();
     let what = format!("round {seed}, mke2fs {}, {pages} bytes of pages", options.join(" "));
     let (image, has_journal) = format(scratch, options);
     let mut random = Random::new(seed);

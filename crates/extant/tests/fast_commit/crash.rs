@@ -9,7 +9,7 @@ use extant_block::{BlockDevice, Event, MemoryDevice, Recorder, Tearing};
 use extant_rt::Arc;
 use extant_testing::{assert_clean, crash_scale, scratch};
 
-use crate::disk::{alone, make};
+use crate::disk::make;
 use crate::kernel::operate;
 use crate::mounted::{Mounted, tree};
 use crate::random::Random;
@@ -83,7 +83,6 @@ pub fn crashed_disk(seed: u64) -> Option<MemoryDevice> {
 
 #[test]
 fn a_replay_is_done_again_or_found_done_after_a_crash_at_every_request() {
-    let _alone = alone();
     let scratch = scratch();
     let (mut crashes, mut mounts) = (0, 0);
     for seed in 0..2 * crash_scale() {

@@ -8,7 +8,6 @@ use extant_rt::Arc;
 use extant_testing::crash_scale;
 
 use crate::crash::crashed_disk;
-use crate::disk::alone;
 use crate::random::Random;
 
 const BLOCK: usize = 4096;
@@ -69,7 +68,6 @@ fn damage(device: &MemoryDevice, area: &[usize], random: &mut Random) -> String 
 
 #[test]
 fn records_that_say_anything_are_replayed_or_refused() {
-    let _alone = alone();
     let (mut replayed, mut refused) = (0, 0);
     for seed in 0..4 {
         let Some(crashed) = crashed_disk(seed) else { return };

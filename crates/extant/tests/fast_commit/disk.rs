@@ -1,15 +1,8 @@
 //! Disks with fast commits.
 
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use extant_testing::{run, text};
-
-/// One test at a time: they share loop devices.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A new disk with fast commits.
 pub fn make(path: &Path, block_size: u32, features: &str) -> Option<()> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use extant::Mount;
 use extant_testing::{assert_clean, scratch};
 
-use crate::disk::{alone, make};
+use crate::disk::make;
 use crate::mounted::{Mounted, differences, tree};
 use crate::random::Random;
 
@@ -115,7 +115,6 @@ fn compare(crashed: &Path, what: &str) -> u32 {
 
 #[test]
 fn fast_commits_of_the_kernel_replay_as_the_kernel_replays_them() {
-    let _alone = alone();
     let scratch = scratch();
     let image = scratch.path().join("image");
     let crashed = scratch.path().join("crashed");

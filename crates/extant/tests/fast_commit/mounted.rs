@@ -6,7 +6,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use extant_testing::{Command, run, text};
+use extant_testing::{run, text, unmount};
 
 /// A disk that Linux has mounted; unmounted on drop.
 pub struct Mounted {
@@ -24,7 +24,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.point).status();
+        unmount(&self.point);
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use extant::{Fallocate, Filesystem, Mount};
 use extant_testing::{assert_clean, crash_scale, run, scratch, text};
 
-use crate::disk::{alone, make};
+use crate::disk::make;
 use crate::mounted::{Mounted, Tree, differences, tree};
 use crate::random::Random;
 
@@ -119,7 +119,6 @@ fn compare(image: &Path, what: &str) -> u32 {
 
 #[test]
 fn extant_linux_and_e2fsck_recover_the_same_tree() {
-    let _alone = alone();
     let scratch = scratch();
     let image = scratch.path().join("image");
     let mut replayed = 0;

@@ -6,7 +6,7 @@ use std::path::Path;
 use extant::{AccessTimes, Fallocate, Filesystem, Mount, XattrMode};
 use extant_testing::{assert_clean, copy, scratch};
 
-use crate::disk::{alone, make};
+use crate::disk::make;
 use crate::random::Random;
 
 /// What syncs cost.
@@ -137,7 +137,6 @@ fn crash_under_linux(image: &Path, contents: &Contents, what: &str) {
 
 #[test]
 fn most_syncs_write_one_block_and_a_crash_loses_nothing() {
-    let _alone = alone();
     let scratch = scratch();
     let image = scratch.path().join("image");
     let loads: [(&str, Load); 2] = [("mail", mail), ("database", database)];
@@ -167,7 +166,6 @@ enum Kind {
 #[test]
 fn what_records_cannot_say_is_committed() {
     use Kind::{Commit, FastCommit};
-    let _alone = alone();
     let scratch = scratch();
     let image = scratch.path().join("image");
     let crashed = scratch.path().join("crashed");

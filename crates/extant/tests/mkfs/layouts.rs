@@ -1,6 +1,7 @@
 //! The same layout as `mke2fs`, number by number, and clean.
 
 use extant::mkfs::Mkfs;
+use extant_rt::share_work;
 
 use crate::tools::{Image, assert_clean, has, run};
 
@@ -264,14 +265,13 @@ fn layouts_equal_those_of_mke2fs_and_are_clean() {
     if !["mke2fs", "dumpe2fs", "e2fsck"].iter().all(|program| has(program)) {
         return;
     }
-    let mut failures = Vec::new();
-    for case in cases() {
+    let failures = share_work(2, cases().into_iter(), |case| {
         let name = case.name();
         let ours = Image::new(case.bytes);
         if let Err(error) = case.builder().format(&ours.device()) {
-            failures.push(format!("{name}: {error}"));
-            continue;
+            return vec![format!("{name}: {error}")];
         }
+        let mut failures = Vec::new();
         let theirs = Image::new(case.bytes);
         let arguments = case.arguments();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -285,7 +285,9 @@ fn layouts_equal_those_of_mke2fs_and_are_clean() {
         if !success || text.contains("Fix?") || text.contains("WARNING") {
             failures.push(format!("{name}: {text}"));
         }
-    }
+        failures
+    })
+    .concat();
     assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
 }
 

@@ -134,6 +134,10 @@ pub fn explore(exploration: &Exploration, body: impl Fn(u64) + Send + Sync + 'st
         let replay = ReplayScheduler::new_from_file(schedule);
         return run(Box::new(replay.unwrap_or_else(|error| panic!("{}: {error}", schedule.display()))));
     }
-    run(Box::new(RandomScheduler::new_from_seed(*seed, *schedules)));
-    run(Box::new(PctScheduler::new_from_seed(*seed, DEPTH, *schedules)));
+    // Each kind has a thread of the host, and with it all threads of its schedules.
+    std::thread::scope(|scope| {
+        let random = scope.spawn(|| run(Box::new(RandomScheduler::new_from_seed(*seed, *schedules))));
+        run(Box::new(PctScheduler::new_from_seed(*seed, DEPTH, *schedules)));
+        random.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
 }
