@@ -32,7 +32,7 @@ setup-test: setup-build
 build: setup-build
 	$(CARGO) build --release --locked -p extant-cli
 
-# Formatting, lints and every test; half an hour at most on two cores.
+# Formatting, lints and every test; some half an hour on two cores.
 test: setup-test lint
 	$(CARGO) test --workspace --locked
 	$(MAKE) test-linux-model
