@@ -19,7 +19,7 @@ TEST_TOOLS := $(BUILD_TOOLS) c++:g++ pkg-config:pkgconf mke2fs:e2fsprogs setfatt
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-package check-api install-capi test-capi test-python test-virtual test-lab test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-online-growth test-contexts fuzz mutations fuzz-structures test-exchange test-disk-images test-nbd test-ceph test-layers test-labels test-images test-boot soak test-guide-lab lint demo install install-names static test-static check-portable setup-portable test-windows test-wasi test-same-bytes deb dist test-newcomer test-drop-in bench bench-layout bench-disk-images bench-nbd ladder conflicts instructions bench-machine scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean test-s3 bench-latency
+.PHONY: all build test test-host test-runtimes test-package check-api install-capi test-capi test-python test-virtual test-lab test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-tune-crashes test-chains test-quota test-online-growth test-contexts fuzz mutations fuzz-structures test-exchange test-disk-images test-nbd test-ceph test-layers test-labels test-images test-boot soak test-guide-lab lint demo install install-names static test-static check-portable setup-portable test-windows test-wasi test-same-bytes deb dist test-newcomer test-drop-in bench bench-layout bench-disk-images bench-nbd ladder conflicts instructions bench-machine scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean test-s3 bench-latency
 all: build
 
 setup-build:
@@ -34,10 +34,16 @@ build: setup-build
 
 # Formatting, lints and every test; some half an hour on two cores.
 test: setup-test lint
+	$(MAKE) -j 2 test-host test-runtimes
+
+test-host:
 	$(CARGO) test --workspace --locked
-	$(MAKE) test-linux-model
-	$(MAKE) test-virtual
-	$(MAKE) test-checked
+
+# Built while the tests of the host wait for timers and disks.
+test-runtimes:
+	$(MAKE) -j 1 test-linux-model
+	$(MAKE) -j 1 test-virtual
+	$(MAKE) -j 1 test-checked
 
 # The forms of older kernels beside the allocator's own, in a target directory of their own: a --cfg changes every crate.
 LINUX_MODEL := RUSTFLAGS='--cfg extant_linux_model' $(CARGO)

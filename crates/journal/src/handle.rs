@@ -157,12 +157,6 @@ impl Handle<'_> {
         self.revoked.set(true);
         self.journal.revoke(block);
     }
-
-    /// The block is metadata again, in the transaction that revoked it.
-    pub fn cancel_revoke(&self, block: FsBlock) {
-        self.changed.set(true);
-        self.journal.cancel_revoke(block);
-    }
 }
 
 impl Drop for Handle<'_> {

@@ -2,7 +2,7 @@
 //!
 //! A freed metadata block may be allocated again for file content. A copy of it that is still in the log would
 //! then overwrite that content at recovery, so the freeing transaction says that older copies are void. A block
-//! that the same transaction logs again is not revoked: its copy is newer than the freeing.
+//! that the same transaction logs again is not revoked: its copy is newer than the freeing. The freeze takes its record out.
 //!
 //! Locks: `JOURNAL` key 2, alone.
 //!
@@ -22,10 +22,6 @@ impl Journal {
         if revoked.len() >= log.revokes_max {
             self.gate.fill();
         }
-    }
-
-    pub(crate) fn cancel_revoke(&self, block: FsBlock) {
-        self.revoked.lock().remove(&block);
     }
 
     /// The records of a transaction without open handles; the next one starts with none.

@@ -249,10 +249,6 @@ fn step(journal: &Journal, device: &Lossy, model: &Model, rng: &mut Rng, fault: 
                 live.table.entries[index] = (Kind::Metadata, seed);
                 live.changed.insert(index, ());
                 drop(live);
-                // Needless: that the block is in the transaction is enough.
-                if rng.one_in(2) {
-                    handle.cancel_revoke(home(index));
-                }
             } else {
                 live.table.entries[index] = (Kind::Free, 0);
                 live.freed.push((handle.tid().0, index));

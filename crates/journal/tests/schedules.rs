@@ -132,7 +132,6 @@ fn reuse(journal: &Journal, counters: &Counters, block: u64, device: &MemoryDevi
         books.changed.insert(block);
     }
     let logged = handle.tid();
-    handle.cancel_revoke(FsBlock(block));
     handle.finish();
     if value.is_multiple_of(2) {
         journal.commit(logged).expect("commit");

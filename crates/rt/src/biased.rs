@@ -1,9 +1,10 @@
-//! A reader-writer lock whose readers write no common cache line while it is biased towards them.
+//! Locks whose readers write no common cache line while they are biased towards them.
 //!
 //! The readers of an [`RwLock`] all change its count. Here a reader of a biased lock enters the lock's address into a place of its thread's
 //! own, in a table for all locks of the process. A writer takes the bias away, waits until the address is in no place, and goes on as with
-//! an [`RwLock`]. A lock becomes biased once many readers in a row were on other threads than the reader before, so that one that a thread
-//! has for itself costs the same as an [`RwLock`].
+//! the inner lock. A lock becomes biased once many readers in a row were on other threads than the reader before, so that one that a thread
+//! has for itself costs the same as its inner lock: an [`RwLock`], or a [`Mutex`], which costs a single thread less, where readers exclude
+//! each other until then.
 //!
 //! Invariants: a lock becomes biased only while a reader holds the inner lock, hence no writer does. A reader that finds the lock biased
 //! after it has entered the address holds it: a writer that takes the bias away then finds the address.
@@ -15,16 +16,17 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 
 use crate::{
-    AtomicBool, AtomicU32, AtomicUsize, Condvar, LockClass, Mutex, Ordering, Padded, Rank, RwLock,
-    RwLockReadGuard, RwLockWriteGuard, SHARDS, before_wait, guarded,
+    AtomicBool, AtomicU32, AtomicUsize, Condvar, LockClass, Mutex, MutexGuard, Ordering, Padded, Rank,
+    RwLock, RwLockReadGuard, RwLockWriteGuard, SHARDS, before_wait, guarded,
 };
 
 /// Locks that a thread holds at once by places of its own; it holds others as readers of an [`RwLock`] do. Under shuttle one, as each look
 /// at a place is a chance to switch.
 const PLACES: usize = if cfg!(extant_rt = "shuttle") { 1 } else { 8 };
 
-/// Readers in a row, each on another thread than the one before, after which a lock becomes biased.
-const HAND_OVERS: u32 = if cfg!(extant_rt = "shuttle") { 1 } else { 64 };
+/// Readers in a row, each on another thread than the one before, after which a lock becomes biased: what they pay for the lock's lines is
+/// about what a writer pays who takes the bias away again.
+const HAND_OVERS: u32 = if cfg!(extant_rt = "shuttle") { 1 } else { 16 };
 /// The same after a writer took the bias away, which costs it a look at all places.
 const HAND_OVERS_AGAIN: u32 = if cfg!(extant_rt = "shuttle") { 1 } else { 1024 };
 
@@ -65,7 +67,7 @@ impl VisibleReaders {
     /// Enters an address into a place of the thread's, if one is free.
     fn enter(&self, address: usize) -> Option<&AtomicUsize> {
         let own = &self.places[crate::thread_slot() % SHARDS];
-        // SeqCst, as the look at the bias that follows: see `BiasedRwLock::revoke`.
+        // SeqCst, as the look at the bias that follows: see `Biased::revoke`.
         own.iter().find(|place| {
             place.load(Ordering::Relaxed) == 0
                 && place.compare_exchange(0, address, Ordering::SeqCst, Ordering::Relaxed).is_ok()
@@ -77,33 +79,143 @@ impl VisibleReaders {
     }
 }
 
+/// An [`RwLock`] that becomes biased.
+pub type BiasedRwLock<T> = Biased<T, RwLock<()>>;
+
+/// A [`Mutex`] that becomes biased.
+pub type BiasedMutex<T> = Biased<T, Mutex<()>>;
+
 /// See the module. A panic of its holder does not poison it.
 #[derive(Debug)]
-pub struct BiasedRwLock<T> {
-    class: &'static LockClass,
-    key: u64,
-    inner: RwLock<()>,
+pub struct Biased<T, L> {
+    inner: L,
     is_biased: AtomicBool,
-    /// The thread of the last reader that held the inner lock.
-    last_reader: AtomicU32,
-    /// Readers of the inner lock since the last writer that were on other threads than the one before.
-    hand_overs: AtomicU32,
-    /// How many of them make it biased.
-    hand_overs_wanted: AtomicU32,
+    /// What decides when it becomes biased: a [`Readers`].
+    readers: AtomicU32,
     value: UnsafeCell<T>,
 }
 
+/// The readers of a lock that is not biased.
+#[derive(Clone, Copy, Debug)]
+struct Readers {
+    /// The thread of the last, as far as [`Readers::THREAD_BITS`] say it.
+    last: u32,
+    /// Readers since the last writer that were on other threads than the one before.
+    hand_overs: u32,
+    /// A writer took the bias away.
+    was_biased: bool,
+}
+
+impl Readers {
+    const NONE: Self = Self { last: Self::THREAD_MASK, hand_overs: 0, was_biased: false };
+    const THREAD_BITS: u32 = 16;
+    const THREAD_MASK: u32 = (1 << Self::THREAD_BITS) - 1;
+
+    const fn to_word(self) -> u32 {
+        self.last | self.hand_overs << (Self::THREAD_BITS + 1) | (self.was_biased as u32) << Self::THREAD_BITS
+    }
+
+    const fn of_word(word: u32) -> Self {
+        Self {
+            last: word & Self::THREAD_MASK,
+            hand_overs: word >> (Self::THREAD_BITS + 1),
+            was_biased: word >> Self::THREAD_BITS & 1 != 0,
+        }
+    }
+}
+
+// So many hand-overs have room.
+const _: () = assert!(HAND_OVERS_AGAIN >> (u32::BITS - Readers::THREAD_BITS - 1) == 0);
+
 // SAFETY: it owns its value.
 #[expect(unsafe_code, reason = "an `UnsafeCell` under a lock")]
-unsafe impl<T: Send> Send for BiasedRwLock<T> {}
+unsafe impl<T: Send, L: Send> Send for Biased<T, L> {}
 // SAFETY: as `std::sync::RwLock`: readers share the value, a writer has it alone, on whatever thread.
 #[expect(unsafe_code, reason = "an `UnsafeCell` under a lock")]
-unsafe impl<T: Send + Sync> Sync for BiasedRwLock<T> {}
+unsafe impl<T: Send + Sync, L: Sync> Sync for Biased<T, L> {}
+
+/// The inner lock of a biased one.
+pub trait Inner {
+    /// Holds it for reading.
+    type Reader<'a>
+    where
+        Self: 'a;
+    /// Holds it alone.
+    type Writer<'a>
+    where
+        Self: 'a;
+
+    /// A lock of `class` that orders by `key` among its kind.
+    fn with_key(class: &'static LockClass, key: u64) -> Self;
+    /// Takes it for reading; blocks.
+    #[track_caller]
+    fn read(&self) -> Self::Reader<'_>;
+    /// Takes it for reading, if that needs no waiting.
+    #[track_caller]
+    fn try_read(&self) -> Option<Self::Reader<'_>>;
+    /// Takes it alone; blocks.
+    #[track_caller]
+    fn write(&self) -> Self::Writer<'_>;
+    /// Takes it alone, if that needs no waiting.
+    #[track_caller]
+    fn try_write(&self) -> Option<Self::Writer<'_>>;
+    /// Enters its place in the order of locks, for one who holds it by the bias.
+    fn enter_rank(&self) -> Rank;
+    /// As [`Inner::enter_rank`] without a check.
+    fn entered_rank(&self) -> Rank;
+}
+
+/// Implements [`Inner`] by the lock's own methods.
+macro_rules! inner {
+    ($lock:ident, $read:ident: $reader:ident, $try_read:ident, $write:ident: $writer:ident, $try_write:ident) => {
+        impl Inner for $lock<()> {
+            type Reader<'a> = $reader<'a, ()>;
+            type Writer<'a> = $writer<'a, ()>;
+
+            fn with_key(class: &'static LockClass, key: u64) -> Self {
+                Self::with_key(class, key, ())
+            }
+
+            #[inline]
+            #[track_caller]
+            fn read(&self) -> Self::Reader<'_> {
+                self.$read()
+            }
+
+            #[track_caller]
+            fn try_read(&self) -> Option<Self::Reader<'_>> {
+                self.$try_read()
+            }
+
+            #[inline]
+            #[track_caller]
+            fn write(&self) -> Self::Writer<'_> {
+                self.$write()
+            }
+
+            #[track_caller]
+            fn try_write(&self) -> Option<Self::Writer<'_>> {
+                self.$try_write()
+            }
+
+            fn enter_rank(&self) -> Rank {
+                self.enter_rank()
+            }
+
+            fn entered_rank(&self) -> Rank {
+                self.entered_rank()
+            }
+        }
+    };
+}
+
+inner!(RwLock, read: RwLockReadGuard, try_read, write: RwLockWriteGuard, try_write);
+inner!(Mutex, lock: MutexGuard, try_lock, lock: MutexGuard, try_lock);
 
 #[derive(Debug)]
-enum Held<'a> {
+enum Held<'a, G> {
     Place { place: &'a AtomicUsize, _rank: Rank },
-    Inner { _guard: RwLockReadGuard<'a, ()> },
+    Inner { _guard: G },
 }
 
 /// The bias of a lock that a writer took away. Dropping it gives it back, for readers who hold the lock by it may not have left.
@@ -122,36 +234,32 @@ impl Drop for Revoked<'_> {
     }
 }
 
-/// Holds a [`BiasedRwLock`] for reading.
+/// Holds a biased lock for reading.
 #[derive(Debug)]
-pub struct BiasedReadGuard<'a, T> {
-    lock: &'a BiasedRwLock<T>,
-    held: Held<'a>,
+pub struct BiasedReadGuard<'a, T, L: Inner + 'a = RwLock<()>> {
+    lock: &'a Biased<T, L>,
+    held: Held<'a, L::Reader<'a>>,
 }
 
-/// Holds a [`BiasedRwLock`] for writing.
+/// Holds a biased lock for writing.
 #[derive(Debug)]
-pub struct BiasedWriteGuard<'a, T> {
-    lock: &'a BiasedRwLock<T>,
-    _inner: RwLockWriteGuard<'a, ()>,
+pub struct BiasedWriteGuard<'a, T, L: Inner + 'a = RwLock<()>> {
+    lock: &'a Biased<T, L>,
+    _inner: L::Writer<'a>,
 }
 
-impl<T> BiasedRwLock<T> {
+impl<T, L: Inner> Biased<T, L> {
     /// A lock of `class` with key 0.
-    pub const fn new(class: &'static LockClass, value: T) -> Self {
+    pub fn new(class: &'static LockClass, value: T) -> Self {
         Self::with_key(class, 0, value)
     }
 
     /// A lock of `class` that orders by `key` among its kind.
-    pub const fn with_key(class: &'static LockClass, key: u64, value: T) -> Self {
+    pub fn with_key(class: &'static LockClass, key: u64, value: T) -> Self {
         Self {
-            class,
-            key,
-            inner: RwLock::with_key(class, key, ()),
+            inner: L::with_key(class, key),
             is_biased: AtomicBool::new(false),
-            last_reader: AtomicU32::new(u32::MAX),
-            hand_overs: AtomicU32::new(0),
-            hand_overs_wanted: AtomicU32::new(HAND_OVERS),
+            readers: AtomicU32::new(Readers::NONE.to_word()),
             value: UnsafeCell::new(value),
         }
     }
@@ -164,10 +272,11 @@ impl<T> BiasedRwLock<T> {
     ///
     /// # Panics
     /// In debug builds, on a breach of the lock order.
+    #[inline]
     #[track_caller]
-    pub fn read(&self) -> BiasedReadGuard<'_, T> {
+    pub fn read(&self) -> BiasedReadGuard<'_, T, L> {
         if self.is_biased.load(Ordering::Relaxed) {
-            let rank = Rank::enter(self.class, self.key);
+            let rank = self.inner.enter_rank();
             if let Some(place) = self.enter() {
                 return self.held(Held::Place { place, _rank: rank });
             }
@@ -180,11 +289,11 @@ impl<T> BiasedRwLock<T> {
     /// Takes the lock beside other readers if no thread holds it exclusively. The order is not checked, for this call
     /// does not wait.
     #[track_caller]
-    pub fn try_read(&self) -> Option<BiasedReadGuard<'_, T>> {
+    pub fn try_read(&self) -> Option<BiasedReadGuard<'_, T, L>> {
         if self.is_biased.load(Ordering::Relaxed)
             && let Some(place) = self.enter()
         {
-            let rank = Rank::entered(self.class, self.key);
+            let rank = self.inner.entered_rank();
             return Some(self.held(Held::Place { place, _rank: rank }));
         }
         let guard = self.inner.try_read()?;
@@ -193,7 +302,7 @@ impl<T> BiasedRwLock<T> {
     }
 
     #[track_caller]
-    fn held<'a>(&'a self, held: Held<'a>) -> BiasedReadGuard<'a, T> {
+    fn held<'a>(&'a self, held: Held<'a, L::Reader<'a>>) -> BiasedReadGuard<'a, T, L> {
         let guard = BiasedReadGuard { lock: self, held };
         guarded(&*guard, false);
         guard
@@ -223,15 +332,17 @@ impl<T> BiasedRwLock<T> {
     /// Makes the lock, which the caller reads, biased if that is due.
     #[track_caller]
     fn note_reader(&self) {
-        let thread = crate::thread_slot() as u32;
-        if self.last_reader.load(Ordering::Relaxed) == thread {
+        let thread = crate::thread_slot() as u32 & Readers::THREAD_MASK;
+        let mut readers = Readers::of_word(self.readers.load(Ordering::Relaxed));
+        if readers.last == thread {
             return;
         }
-        self.last_reader.store(thread, Ordering::Relaxed);
+        let wanted = if readers.was_biased { HAND_OVERS_AGAIN } else { HAND_OVERS };
+        readers.last = thread;
+        readers.hand_overs = (readers.hand_overs + 1).min(wanted);
         // Two at once may count one: it comes to the same.
-        let hand_overs = self.hand_overs.load(Ordering::Relaxed) + 1;
-        self.hand_overs.store(hand_overs, Ordering::Relaxed);
-        if hand_overs >= self.hand_overs_wanted.load(Ordering::Relaxed) {
+        self.readers.store(readers.to_word(), Ordering::Relaxed);
+        if readers.hand_overs == wanted {
             self.is_biased.store(true, Ordering::SeqCst);
         }
     }
@@ -240,26 +351,33 @@ impl<T> BiasedRwLock<T> {
     ///
     /// # Panics
     /// In debug builds, on a breach of the lock order.
+    #[inline]
     #[track_caller]
-    pub fn write(&self) -> BiasedWriteGuard<'_, T> {
+    pub fn write(&self) -> BiasedWriteGuard<'_, T, L> {
         let inner = self.inner.write();
         if let Some(revoked) = self.revoke() {
-            let readers = visible_readers();
-            if readers.has(self.address()) {
-                before_wait();
-                let mut waiting = readers.waiting.lock();
-                while readers.has(self.address()) {
-                    waiting = readers.left.wait(waiting);
-                }
-            }
+            self.wait_for_readers();
             revoked.keep();
         }
         self.alone(inner)
     }
 
+    /// Waits until the address of the lock, whose bias is gone, is in no place.
+    #[cold]
+    fn wait_for_readers(&self) {
+        let readers = visible_readers();
+        if readers.has(self.address()) {
+            before_wait();
+            let mut waiting = readers.waiting.lock();
+            while readers.has(self.address()) {
+                waiting = readers.left.wait(waiting);
+            }
+        }
+    }
+
     /// Takes the lock alone if it is free. The order is not checked, for this call does not wait.
     #[track_caller]
-    pub fn try_write(&self) -> Option<BiasedWriteGuard<'_, T>> {
+    pub fn try_write(&self) -> Option<BiasedWriteGuard<'_, T, L>> {
         let inner = self.inner.try_write()?;
         if let Some(revoked) = self.revoke() {
             if visible_readers().has(self.address()) {
@@ -271,7 +389,7 @@ impl<T> BiasedRwLock<T> {
     }
 
     #[track_caller]
-    fn alone<'a>(&'a self, inner: RwLockWriteGuard<'a, ()>) -> BiasedWriteGuard<'a, T> {
+    fn alone<'a>(&'a self, inner: L::Writer<'a>) -> BiasedWriteGuard<'a, T, L> {
         let guard = BiasedWriteGuard { lock: self, _inner: inner };
         guarded(&*guard, true);
         guard
@@ -280,13 +398,16 @@ impl<T> BiasedRwLock<T> {
     /// Takes the bias away, if there is any: the lock is the caller's once its address is in no place. The inner lock is held alone.
     #[track_caller]
     fn revoke(&self) -> Option<Revoked<'_>> {
-        if self.hand_overs.load(Ordering::Relaxed) > 0 {
-            self.hand_overs.store(0, Ordering::Relaxed);
+        let is_biased = self.is_biased.load(Ordering::Relaxed);
+        let mut readers = Readers::of_word(self.readers.load(Ordering::Relaxed));
+        if readers.hand_overs > 0 {
+            readers.hand_overs = 0;
+            readers.was_biased |= is_biased;
+            self.readers.store(readers.to_word(), Ordering::Relaxed);
         }
-        if !self.is_biased.load(Ordering::Relaxed) {
+        if !is_biased {
             return None;
         }
-        self.hand_overs_wanted.store(HAND_OVERS_AGAIN, Ordering::Relaxed);
         // SeqCst: of a reader that enters its address and then looks here, and this thread, which looks for the address afterwards, one
         // sees what the other wrote.
         self.is_biased.store(false, Ordering::SeqCst);
@@ -304,7 +425,7 @@ impl<T> BiasedRwLock<T> {
     }
 }
 
-impl<T> Drop for BiasedReadGuard<'_, T> {
+impl<T, L: Inner> Drop for BiasedReadGuard<'_, T, L> {
     fn drop(&mut self) {
         if let Held::Place { place, .. } = &self.held {
             self.lock.leave(place);
@@ -312,7 +433,7 @@ impl<T> Drop for BiasedReadGuard<'_, T> {
     }
 }
 
-impl<T> Deref for BiasedReadGuard<'_, T> {
+impl<T, L: Inner> Deref for BiasedReadGuard<'_, T, L> {
     type Target = T;
     #[expect(unsafe_code, reason = "an `UnsafeCell` under a lock")]
     fn deref(&self) -> &T {
@@ -321,7 +442,7 @@ impl<T> Deref for BiasedReadGuard<'_, T> {
     }
 }
 
-impl<T> Deref for BiasedWriteGuard<'_, T> {
+impl<T, L: Inner> Deref for BiasedWriteGuard<'_, T, L> {
     type Target = T;
     #[expect(unsafe_code, reason = "an `UnsafeCell` under a lock")]
     fn deref(&self) -> &T {
@@ -330,7 +451,7 @@ impl<T> Deref for BiasedWriteGuard<'_, T> {
     }
 }
 
-impl<T> DerefMut for BiasedWriteGuard<'_, T> {
+impl<T, L: Inner> DerefMut for BiasedWriteGuard<'_, T, L> {
     #[expect(unsafe_code, reason = "an `UnsafeCell` under a lock")]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as above; and the guard is lent mutably, so that no other reference exists.
@@ -344,7 +465,7 @@ mod tests {
     use crate::parallel;
 
     /// Reads on two threads in turns until the lock is biased.
-    fn bias<T: Send + Sync>(lock: &BiasedRwLock<T>) {
+    fn bias<T: Send + Sync, L: Inner + Send + Sync>(lock: &Biased<T, L>) {
         while !lock.is_biased.load(Ordering::SeqCst) {
             drop(lock.read());
             parallel(1, |_| drop(lock.read()));
@@ -357,7 +478,12 @@ mod tests {
             println!("skipped: the host has no threads");
             return;
         }
-        let mut lock = BiasedRwLock::new(LockClass::INODE, 1);
+        becomes_biased::<RwLock<()>>();
+        becomes_biased::<Mutex<()>>();
+    }
+
+    fn becomes_biased<L: Inner + Send + Sync>() {
+        let mut lock: Biased<_, L> = Biased::new(LockClass::INODE, 1);
         (0..10_000).for_each(|_| drop(lock.read()));
         assert!(!lock.is_biased.load(Ordering::SeqCst), "one thread's alone");
         bias(&lock);
@@ -390,8 +516,13 @@ mod tests {
 
     #[test]
     fn writers_exclude_readers_and_each_other() {
+        exclude_each_other::<RwLock<()>>();
+        exclude_each_other::<Mutex<()>>();
+    }
+
+    fn exclude_each_other<L: Inner + Send + Sync>() {
         const ROUNDS: u64 = 20_000;
-        let lock = BiasedRwLock::new(LockClass::INODE, [0_u64; 2]);
+        let lock: Biased<_, L> = Biased::new(LockClass::INODE, [0_u64; 2]);
         parallel(4, |thread| {
             for round in 0..ROUNDS {
                 if thread == 0 && round % 500 == 0 {

@@ -26,7 +26,7 @@ mod virtual_rt;
 mod waiting;
 
 pub use apart::apart;
-pub use biased::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard};
+pub use biased::{Biased, BiasedMutex, BiasedReadGuard, BiasedRwLock, BiasedWriteGuard, Inner};
 pub use class::LockClass;
 pub use clock::WallClock;
 #[cfg(not(extant_rt = "virtual"))]

@@ -68,7 +68,9 @@ pub(crate) fn as_if_none_is_held<T>(run: impl FnOnce() -> T) -> T {
 /// Dropping it leaves the place. It must be dropped on the thread that entered it.
 #[derive(Debug)]
 pub struct Rank {
+    #[cfg(debug_assertions)]
     class: &'static LockClass,
+    #[cfg(debug_assertions)]
     key: u64,
 }
 
@@ -85,17 +87,22 @@ impl Rank {
     }
 
     /// Enters the place without a check, for a lock that was taken without waiting.
+    #[cfg(debug_assertions)]
     pub(crate) fn entered(class: &'static LockClass, key: u64) -> Self {
-        #[cfg(debug_assertions)]
         order::push(class, key);
         Self { class, key }
     }
+
+    /// Other builds do not check it.
+    #[cfg(not(debug_assertions))]
+    pub(crate) fn entered(_class: &'static LockClass, _key: u64) -> Self {
+        Self {}
+    }
 }
 
+#[cfg(debug_assertions)]
 impl Drop for Rank {
     fn drop(&mut self) {
-        let _ = (self.class, self.key);
-        #[cfg(debug_assertions)]
         order::pop(self.class, self.key);
     }
 }

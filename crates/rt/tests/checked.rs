@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use extant_rt::{
-    Arc, AtomicU64, BiasedRwLock, Condvar, Exploration, LockClass, Mutex, OnceLock, Ordering, Rank, RwLock,
+    Arc, AtomicU64, Biased, Condvar, Exploration, Inner, LockClass, Mutex, OnceLock, Ordering, Rank, RwLock,
     explore, parallel, spawn, thread_slot, yield_now,
 };
 
@@ -120,32 +120,35 @@ fn the_order_of_locks_is_each_threads_own() {
 
 #[test]
 fn a_biased_lock_keeps_writers_from_readers() {
+    explore(&plan(), |_| readers_beside_writers::<RwLock<()>>());
+    explore(&plan(), |_| readers_beside_writers::<Mutex<()>>());
+}
+
+fn readers_beside_writers<L: Inner + Send + Sync>() {
     fn change(both: &mut [u32; 2]) {
         both[0] += 1;
         yield_now();
         both[1] += 1;
     }
-    explore(&plan(), |_| {
-        let lock = BiasedRwLock::new(LockClass::INODE, [0; 2]);
-        parallel(4, |index| {
-            for _ in 0..4 {
-                match index {
-                    0 => change(&mut lock.write()),
-                    1 => {
-                        if let Some(mut both) = lock.try_write() {
-                            change(&mut both);
-                        }
-                    }
-                    _ => {
-                        let both = lock.read();
-                        let before = *both;
-                        (0..3).for_each(|_| yield_now());
-                        assert!(before[0] == before[1] && *both == before, "a reader beside a writer");
+    let lock: Biased<_, L> = Biased::new(LockClass::INODE, [0; 2]);
+    parallel(4, |index| {
+        for _ in 0..4 {
+            match index {
+                0 => change(&mut lock.write()),
+                1 => {
+                    if let Some(mut both) = lock.try_write() {
+                        change(&mut both);
                     }
                 }
+                _ => {
+                    let both = lock.read();
+                    let before = *both;
+                    (0..3).for_each(|_| yield_now());
+                    assert!(before[0] == before[1] && *both == before, "a reader beside a writer");
+                }
             }
-        });
-        let [first, second] = lock.into_inner();
-        assert_eq!(first, second);
+        }
     });
+    let [first, second] = lock.into_inner();
+    assert_eq!(first, second);
 }

@@ -75,7 +75,7 @@ impl Files {
         let unmapped = [left, right].map(|inode| inode.state().unmapped_tid);
         if unmapped.iter().any(Option::is_some) {
             for inode in [left, right] {
-                inode.state().unmapped_tid = Some(update.tid());
+                inode.state_mut().unmapped_tid = Some(update.tid());
             }
         }
         update.take_over(left, &of_right, counts.0);
@@ -118,7 +118,7 @@ impl MetadataUpdate<'_> {
             self.set_kind(buffer, BufferKind::Extent(inode.owner()));
         }
         // The size of the disk's inode is published below.
-        inode.state().delalloc.end = 0;
+        inode.state_mut().delalloc.end = 0;
         let now = self.now();
         let (block_size, huge) = (self.sbi.geometry.block_size, self.sbi.geometry.has_huge_file);
         self.modify_inode(inode, InodeDirty::Mapping, |raw: &mut RawInode| {

@@ -172,7 +172,9 @@ impl<T: Cached> ShardContent<T> {
     /// An object, which counts as used.
     fn used(&self, key: u64) -> Option<&Arc<T>> {
         let thing = self.things.get(&key)?;
-        thing.recently_used().store(true, Ordering::Relaxed);
+        if !thing.recently_used().load(Ordering::Relaxed) {
+            thing.recently_used().store(true, Ordering::Relaxed);
+        }
         Some(thing)
     }
 

@@ -13,8 +13,8 @@ use extant_alloc::{LastGroup, Preallocations};
 use extant_ondisk::mode::without_set_id;
 use extant_ondisk::{FileType, FsBlock, InodeFlags, InodeNumber, RawInode, Timestamp, TransactionId};
 use extant_rt::{
-    Arc, AtomicBool, AtomicU32, AtomicU64, BiasedRwLock, BiasedWriteGuard, LockClass, Mutex, MutexGuard,
-    OnceBox, Ordering, RwLock, thread_slot,
+    Arc, AtomicBool, AtomicU32, AtomicU64, BiasedMutex, BiasedReadGuard, BiasedRwLock, BiasedWriteGuard,
+    LockClass, Mutex, OnceBox, Ordering, RwLock, thread_slot,
 };
 
 use crate::incore::buffer::Owner;
@@ -51,7 +51,7 @@ pub(crate) struct Inode {
     pub(crate) identity: AtomicU64,
     /// For a directory: some of its cached names had no room near the others.
     pub(crate) has_far_names: AtomicBool,
-    state: Mutex<InodeState>,
+    state: BiasedMutex<InodeState>,
     /// Where the content ends ([`InodeState::size`]), for readers without `INODE_STATE` (kernel `i_size_read`).
     size: AtomicU64,
     /// The inode's flags, and above them its type and permissions, likewise.
@@ -157,7 +157,7 @@ impl Inode {
             is_replaced: AtomicBool::new(false),
             identity: AtomicU64::new(0),
             has_far_names: AtomicBool::new(false),
-            state: Mutex::new(LockClass::INODE_STATE, state),
+            state: BiasedMutex::new(LockClass::INODE_STATE, state),
             size: AtomicU64::new(size),
             flags_and_mode: AtomicU64::new(flags_and_mode),
             time_noted: AtomicU64::new(0),
@@ -234,12 +234,19 @@ impl Inode {
 
     /// The fields as they are now. Holding them makes the next change copy them.
     pub(crate) fn raw(&self) -> Arc<RawInode> {
-        self.state.lock().raw.clone()
+        self.state().raw.clone()
     }
 
+    /// The fields, to look at beside others.
     #[inline]
-    pub(crate) fn state(&self) -> MutexGuard<'_, InodeState> {
-        self.state.lock()
+    pub(crate) fn state(&self) -> BiasedReadGuard<'_, InodeState, Mutex<()>> {
+        self.state.read()
+    }
+
+    /// The fields, to change.
+    #[inline]
+    pub(crate) fn state_mut(&self) -> BiasedWriteGuard<'_, InodeState, Mutex<()>> {
+        self.state.write()
     }
 
     /// To be called with the state's lock held, after its size, flags or mode changed.
@@ -294,7 +301,7 @@ impl Inode {
 
     /// Drops the time of a write that was noted.
     pub(crate) fn drop_time(&self) {
-        let mut state = self.state();
+        let mut state = self.state_mut();
         self.forget_time_noted();
         state.delalloc.time = None;
     }
@@ -330,7 +337,7 @@ impl Inode {
 
     /// Whether it is in use on the disk and has a name, or is a directory that has one.
     pub(crate) fn is_named(&self) -> bool {
-        let state = self.state.lock();
+        let state = self.state();
         state.raw.links_count() > 0 && !state.deleted
     }
 

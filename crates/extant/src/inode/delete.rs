@@ -62,6 +62,14 @@ impl MetadataUpdate<'_> {
     /// `Io`; `Corrupt`. Nothing is changed if something could not be read.
     pub(crate) fn free_node(&mut self, inodes: &Inodes, inode: &Arc<Inode>) -> Result<()> {
         inodes.prepare_free_node(inode)?;
+        self.free_prepared_node(inodes, inode)
+    }
+
+    /// As [`MetadataUpdate::free_node`] of one for which [`Inodes::prepare_free_node`] was called.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn free_prepared_node(&mut self, inodes: &Inodes, inode: &Arc<Inode>) -> Result<()> {
         let raw = inode.raw();
         let kind = match raw.file_type() {
             FileType::Directory => InodeKind::Directory,

@@ -81,7 +81,7 @@ impl Inodes {
         update.remove_deleted_orphan(inode);
         update.finish();
         // Otherwise its last use would try again.
-        let mut state = inode.state();
+        let mut state = inode.state_mut();
         state.deleted |= state.raw.links_count() == 0;
         Ok(())
     }

@@ -138,7 +138,7 @@ impl Inodes {
             return;
         }
         let size_old = {
-            let mut state = inode.state();
+            let mut state = inode.state_mut();
             let size_old = state.size();
             state.delalloc.end = state.delalloc.end.min(size);
             inode.publish(&state);
@@ -279,7 +279,7 @@ impl MetadataUpdate<'_> {
     pub(crate) fn resized(&mut self, inode: &Arc<Inode>, size: u64) {
         // Blocks before the end may still be dirty, and then say how far the file reached.
         {
-            let mut state = inode.state();
+            let mut state = inode.state_mut();
             state.delalloc.end = state.delalloc.end.min(size);
         }
         let now = self.now();

@@ -100,7 +100,7 @@ impl SbInfo {
         let mut inodes = Vec::with_capacity(count);
         for (block, in_block) in &changes.inodes {
             for inode in in_block {
-                let mut state = inode.state();
+                let mut state = inode.state_mut();
                 state.dirty = false;
                 let (block, offset) = (*block, inode.home.1);
                 inodes.push(InodeSnapshot { block, offset, number: inode.number, raw: state.raw.clone() });

@@ -20,7 +20,7 @@ use extant_ondisk::{
     FileType, FsBlock, InodeFlags, InodeNumber, RawInode, Structure, Superblock, Timestamp, TransactionId,
     xattr,
 };
-use extant_rt::{Arc, MutexGuard, Ordering};
+use extant_rt::{Arc, BiasedWriteGuard, Mutex, Ordering};
 
 use crate::error::{Location, Result};
 use crate::incore::buffer::{Buffer, BufferKind};
@@ -223,7 +223,7 @@ impl<'v> MetadataUpdate<'v> {
         dirty: InodeDirty,
         modify: impl FnOnce(&mut RawInode) -> R,
     ) -> R {
-        self.modify_state(inode, inode.state(), dirty, modify)
+        self.modify_state(inode, inode.state_mut(), dirty, modify)
     }
 
     /// [`MetadataUpdate::modify_inode`] if the inode's fields pass a `check`.
@@ -237,7 +237,7 @@ impl<'v> MetadataUpdate<'v> {
         check: impl FnOnce(&RawInode) -> Result<()>,
         modify: impl FnOnce(&mut RawInode) -> R,
     ) -> Result<R> {
-        let state = inode.state();
+        let state = inode.state_mut();
         check(&state.raw)?;
         Ok(self.modify_state(inode, state, dirty, modify))
     }
@@ -245,14 +245,14 @@ impl<'v> MetadataUpdate<'v> {
     /// The last change of an inode: its number may belong to a new inode afterwards.
     pub(crate) fn delete_inode(&mut self, inode: &Arc<Inode>, modify: impl FnOnce(&mut RawInode)) {
         self.begin_change();
-        let mut state = inode.state();
+        let mut state = inode.state_mut();
         state.deleted = true;
         self.modify_state(inode, state, InodeDirty::Mapping, modify);
     }
 
     /// Puts the time of the last write into an inode, if it has not got it and is not deleted. Takes one credit.
     pub(crate) fn put_times(&mut self, inode: &Arc<Inode>) {
-        let state = inode.state();
+        let state = inode.state_mut();
         // Both are checked without releasing the lock in between: afterwards the number may belong to a new inode.
         if !state.deleted && state.delalloc.time.is_some() {
             self.modify_state(inode, state, InodeDirty::Attributes, |_| ());
@@ -267,7 +267,7 @@ impl<'v> MetadataUpdate<'v> {
         if is_shared && !dir.needs_touch(now, tid) {
             return;
         }
-        let state = dir.state();
+        let state = dir.state_mut();
         // Another thread may have set them meanwhile.
         if !is_shared || dir.needs_touch(now, tid) {
             self.modify_state(dir, state, InodeDirty::Attributes, |raw| {
@@ -284,7 +284,7 @@ impl<'v> MetadataUpdate<'v> {
     fn modify_state<R>(
         &mut self,
         inode: &Arc<Inode>,
-        mut state: MutexGuard<'_, InodeState>,
+        mut state: BiasedWriteGuard<'_, InodeState, Mutex<()>>,
         dirty: InodeDirty,
         modify: impl FnOnce(&mut RawInode) -> R,
     ) -> R {
@@ -402,7 +402,6 @@ impl<'v> MetadataUpdate<'v> {
         let zeroes = vec![0; self.sbi.geometry.block_size as usize];
         let buffer = Buffer::new(block, kind, zeroes.into());
         self.sbi.buffers.replace(buffer.clone());
-        self.handle.cancel_revoke(block);
         self.modify_buffer(&buffer, |_| ());
         buffer
     }

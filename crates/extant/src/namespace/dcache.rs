@@ -7,7 +7,8 @@
 //! different cache lines. Names that find no room there enter anywhere, and from then on names of the directory are looked
 //! for in both places. Each thread fills slots of its own, one after the other, and fills them again in the same order if
 //! they were not used since ([`slots`]). A slot holds its inode: a hit touches neither the directory nor the table of inodes,
-//! and writes to cache lines of that name alone.
+//! and writes to cache lines of that name alone; to none, once threads have looked for the name often in turns
+//! ([`BiasedMutex`](extant_rt::BiasedMutex)).
 //!
 //! Invariants: an entry is true. Names enter under the directory's lock; a thread that holds that alone, or alone the leaf that the name
 //! belongs to ([`hold_leaf`](crate::directory::Directories::hold_leaf): what is said here of the lock holds for that one), takes a name out
@@ -19,7 +20,7 @@
 //! Directories are distinguished by their inodes, not by their numbers: nothing is found in one that is gone. A name is taken
 //! out before the users of its inode are counted for a deletion.
 //!
-//! Locks: `NAME`, one per slot, never two at once; `INODE_STATE` inside.
+//! Locks: `DENTRY`, one per slot, never two at once; `INODE_STATE` inside.
 //!
 //! Source: the purpose of `fs/dcache.c`. Tests: `tests/dcache.rs`.
 
@@ -34,7 +35,7 @@ use crate::incore::inode::Inode;
 use crate::incore::inode_cache::InodeCache;
 
 /// Longer names are looked up in their directories. With so much a slot fills its lines.
-const BYTES_MAX: usize = 78;
+const BYTES_MAX: usize = 70;
 
 /// The names of a volume that are in memory.
 #[derive(Debug)]
@@ -83,10 +84,12 @@ impl Dcache {
     ) -> Option<Option<R>> {
         let key = Key::new(dir, name)?;
         let (slot, entry) = self.find(&key, |_, slot| {
-            let entry = slot.entry.lock();
-            if key.is_of(&entry) { Some((slot, entry)) } else { None }
+            let entry = slot.entry.read();
+            key.is_of(&entry).then_some((slot, entry))
         })?;
-        slot.recently_used.store(true, Ordering::Relaxed);
+        if !slot.recently_used.load(Ordering::Relaxed) {
+            slot.recently_used.store(true, Ordering::Relaxed);
+        }
         entry.inode.as_ref().map_or(Some(None), |inode| found(inode).map(Some))
     }
 
@@ -97,9 +100,34 @@ impl Dcache {
     pub(crate) fn put(&self, inodes: &InodeCache, dir: &Inode, name: &[u8], inode: Option<&Arc<Inode>>) {
         self.identify(dir);
         let Some(key) = Key::new(dir, name) else { return };
+        if self.replace(inodes, &key, inode) {
+            return;
+        }
+        let (number, slot) = self.slots.to_fill();
+        let mut entry = slot.entry.write();
+        let old = self.empty(number, &mut entry);
+        let region = self.enter(dir, &key, number);
+        *entry = key.entry(inode, region);
+        drop(entry);
+        old.let_go(inodes);
+    }
+
+    /// Enters that the directory holds nothing under a name any more, if something was entered for it: one that was not looked up before it
+    /// was removed is not looked up afterwards either.
+    ///
+    /// # Locks
+    /// `INODE` of the directory must be held alone.
+    pub(crate) fn note_removal(&self, inodes: &InodeCache, dir: &Inode, name: &[u8]) {
+        if let Some(key) = Key::new(dir, name) {
+            self.replace(inodes, &key, None);
+        }
+    }
+
+    /// Replaces what was entered for a name. Whether anything was.
+    fn replace(&self, inodes: &InodeCache, key: &Key<'_>, inode: Option<&Arc<Inode>>) -> bool {
         let mut is_entered = false;
-        self.find(&key, |number, slot| {
-            let mut entry = slot.entry.lock();
+        self.find(key, |number, slot| {
+            let mut entry = slot.entry.write();
             if !key.is_of(&entry) {
                 return None::<()>;
             }
@@ -119,15 +147,7 @@ impl Dcache {
             is_entered = true;
             None
         });
-        if !is_entered {
-            let (number, slot) = self.slots.to_fill();
-            let mut entry = slot.entry.lock();
-            let old = self.empty(number, &mut entry);
-            let region = self.enter(dir, &key, number);
-            *entry = key.entry(inode, region);
-            drop(entry);
-            old.let_go(inodes);
-        }
+        is_entered
     }
 
     /// Takes out what was entered for a name.
@@ -137,7 +157,7 @@ impl Dcache {
     pub(crate) fn forget(&self, inodes: &InodeCache, dir: &Inode, name: &[u8]) {
         let Some(key) = Key::new(dir, name) else { return };
         self.find(&key, |number, slot| {
-            let mut entry = slot.entry.lock();
+            let mut entry = slot.entry.write();
             if key.is_of(&entry) {
                 let old = self.empty(number, &mut entry);
                 slot.recently_used.store(false, Ordering::Relaxed);

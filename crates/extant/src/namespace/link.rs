@@ -89,7 +89,7 @@ impl Namespace {
         let mut update = self.begin(need)?.tracked();
         update.remove_entry(dir, &found)?;
         update.track_name(NameChange::Unlink, dir, &child, name);
-        self.note_name(dir, name, None);
+        self.note_removal(dir, name);
         if update.drop_link(&child) {
             update.delete_or_orphan(self, &child)?;
         }
@@ -134,7 +134,7 @@ impl Namespace {
         let need = Credits::new(3 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
         let mut update = self.begin(need)?;
         update.remove_entry(dir, &found)?;
-        self.note_name(dir, name, None);
+        self.note_removal(dir, name);
         update.modify_inode(dir, InodeDirty::Attributes, remove_subdirectory);
         update.drop_all_links(child);
         update.delete_or_orphan(self, child)?;
@@ -216,7 +216,7 @@ impl MetadataUpdate<'_> {
             && inodes.prepare_free_node(inode).is_ok()
             && self.try_free_all(inodes, inode)?;
         if deletes {
-            return self.free_node(inodes, inode);
+            return self.free_prepared_node(inodes, inode);
         }
         self.add_orphan(inode);
         Ok(())

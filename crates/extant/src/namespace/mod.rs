@@ -157,6 +157,11 @@ impl Namespace {
         self.dcache.put(&self.inodes, dir, name, inode);
     }
 
+    /// As [`Namespace::note_name`] of a name that was taken away.
+    fn note_removal(&self, dir: &Inode, name: &[u8]) {
+        self.dcache.note_removal(&self.inodes, dir, name);
+    }
+
     /// Makes look-ups of a name that is about to change wait for the lock of the directory, which is held alone.
     fn forget_name(&self, dir: &Inode, name: &[u8]) {
         self.dcache.forget(&self.inodes, dir, name);

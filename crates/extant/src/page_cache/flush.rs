@@ -202,7 +202,7 @@ impl PageCache {
         inode_pages.account(pages, inode);
         let is_clean = inode_pages.dirty_bytes() == 0;
         let has_time = {
-            let mut state = inode.state();
+            let mut state = inode.state_mut();
             state.delalloc.delayed = delayed;
             if is_clean {
                 state.delalloc.end = 0;
@@ -311,7 +311,7 @@ impl PageCache {
         }
         let _ = self.keep(inode, &mut inode_pages, again);
         inode_pages.account(pages, inode);
-        inode.state().delalloc.delayed = delayed;
+        inode.state_mut().delalloc.delayed = delayed;
         outcome.error.map_or(Ok(()), Err)
     }
 

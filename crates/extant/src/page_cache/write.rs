@@ -52,7 +52,7 @@ impl Drop for Changed<'_> {
 
 /// Notes the time of a write up to `end`. False, and nothing is noted, if the file ends before or the write would be refused or change more.
 fn note_write(inode: &Inode, end: u64, privileged: bool, now: Timestamp) -> bool {
-    let mut state = inode.state();
+    let mut state = inode.state_mut();
     let raw = &state.raw;
     let loses_set_id = !privileged && without_set_id(raw.mode()) != raw.mode();
     if end > state.size() || raw.flags().intersects(InodeFlags::FIXED_CONTENT) || loses_set_id {
@@ -170,7 +170,7 @@ impl PageCache {
         copied(buf.len());
         // Whoever has put the time into the inode meanwhile may have been before this write.
         if inode.needs_time(now) {
-            inode.note_time(&mut inode.state(), self.now());
+            inode.note_time(&mut inode.state_mut(), self.now());
         }
         true
     }
@@ -404,7 +404,7 @@ impl PageCache {
             pages.writeback().write_early(inode);
         }
         let delayed = inode_pages.folios.as_ref().map_or(0, Folios::delayed);
-        let mut state = inode.state();
+        let mut state = inode.state_mut();
         state.delalloc.end = state.delalloc.end.max(end);
         state.delalloc.delayed = delayed;
         inode.note_time(&mut state, now);

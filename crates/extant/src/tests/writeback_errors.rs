@@ -168,9 +168,9 @@ fn blocks_whose_map_is_damaged_cost_no_others_of_their_run() {
     };
     extents[0].len = 40;
     extents.insert(1, behind(50));
-    root.write(Arc::make_mut(&mut file.state().raw).i_block_mut()).unwrap();
+    root.write(Arc::make_mut(&mut file.state_mut().raw).i_block_mut()).unwrap();
     assert!(matches!(volume.sync_inode(&file, true), Err(Error::Corrupt { .. })));
-    *Arc::make_mut(&mut file.state().raw).i_block_mut() = intact;
+    *Arc::make_mut(&mut file.state_mut().raw).i_block_mut() = intact;
     volume.drop_pages(&file, 0..u32::MAX);
     let expected = |block: u64| if (40..50).contains(&block) { 1 } else { 2 };
     assert_eq!(rounds(&volume, &file), (0..BLOCKS).map(expected).collect::<Vec<_>>());

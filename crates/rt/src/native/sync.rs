@@ -12,19 +12,26 @@ const SHORT_RANK_MIN: u8 = LockClass::PAGES.rank;
 /// Tries of a lock before the thread's waiter is called: the holder may be about to release the lock.
 const TRIES: u32 = 64;
 
-/// Tries to take a lock of `class` for a moment, then calls the thread's waiter. None if the lock must be waited for.
-fn try_before_wait<G>(class: &LockClass, mut try_lock: impl FnMut() -> Option<G>) -> Option<G> {
-    if class.rank >= SHORT_RANK_MIN || !is_attended() {
-        return None;
-    }
-    for _ in 0..TRIES {
-        if let Some(guard) = try_lock() {
-            return Some(guard);
+/// Takes a lock of `class`: at once if it is free, else after the thread's waiter was called.
+#[inline]
+fn take<G>(class: &LockClass, try_lock: impl Fn() -> Option<G>, lock: impl FnOnce() -> G) -> G {
+    // Shuttle switches at each try.
+    let free = if cfg!(extant_rt = "shuttle") { None } else { try_lock() };
+    free.unwrap_or_else(|| take_from_holder(class, try_lock, lock))
+}
+
+#[cold]
+fn take_from_holder<G>(class: &LockClass, try_lock: impl Fn() -> Option<G>, lock: impl FnOnce() -> G) -> G {
+    if class.rank < SHORT_RANK_MIN && is_attended() {
+        for _ in 0..TRIES {
+            if let Some(guard) = try_lock() {
+                return guard;
+            }
+            std::hint::spin_loop();
         }
-        std::hint::spin_loop();
+        before_wait();
     }
-    before_wait();
-    None
+    lock()
 }
 
 /// The guard of a successful try, poisoned or not.
@@ -62,14 +69,25 @@ impl<T> Mutex<T> {
         Self { class, key, inner: sync::Mutex::new(value) }
     }
 
+    /// Enters its place in the order of locks, for one who holds it by other means.
+    pub(crate) fn enter_rank(&self) -> Rank {
+        Rank::enter(self.class, self.key)
+    }
+
+    /// As [`Mutex::enter_rank`] without a check.
+    pub(crate) fn entered_rank(&self) -> Rank {
+        Rank::entered(self.class, self.key)
+    }
+
     /// Takes the lock; blocks.
     ///
     /// # Panics
     /// In debug builds, on a breach of the lock order.
+    #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let rank = Rank::enter(self.class, self.key);
-        let inner = try_before_wait(self.class, || tried(self.inner.try_lock()));
-        let inner = inner.unwrap_or_else(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner));
+        let lock = || self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = take(self.class, || tried(self.inner.try_lock()), lock);
         MutexGuard { inner, rank }
     }
 
@@ -180,14 +198,25 @@ impl<T> RwLock<T> {
         Self { class, key, inner: sync::RwLock::new(value) }
     }
 
+    /// Enters its place in the order of locks, for one who holds it by other means.
+    pub(crate) fn enter_rank(&self) -> Rank {
+        Rank::enter(self.class, self.key)
+    }
+
+    /// As [`RwLock::enter_rank`] without a check.
+    pub(crate) fn entered_rank(&self) -> Rank {
+        Rank::entered(self.class, self.key)
+    }
+
     /// Takes the lock beside other readers; blocks.
     ///
     /// # Panics
     /// In debug builds, on a breach of the lock order.
+    #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         let rank = Rank::enter(self.class, self.key);
-        let inner = try_before_wait(self.class, || tried(self.inner.try_read()));
-        let inner = inner.unwrap_or_else(|| self.inner.read().unwrap_or_else(PoisonError::into_inner));
+        let lock = || self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let inner = take(self.class, || tried(self.inner.try_read()), lock);
         RwLockReadGuard { inner, _rank: rank }
     }
 
@@ -208,10 +237,11 @@ impl<T> RwLock<T> {
     ///
     /// # Panics
     /// In debug builds, on a breach of the lock order.
+    #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let rank = Rank::enter(self.class, self.key);
-        let inner = try_before_wait(self.class, || tried(self.inner.try_write()));
-        let inner = inner.unwrap_or_else(|| self.inner.write().unwrap_or_else(PoisonError::into_inner));
+        let lock = || self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        let inner = take(self.class, || tried(self.inner.try_write()), lock);
         RwLockWriteGuard { inner, _rank: rank }
     }
 

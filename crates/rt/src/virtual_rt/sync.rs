@@ -40,6 +40,16 @@ impl<T> Mutex<T> {
         Self { class, key, gate: Gate::new(class), inner: std::sync::Mutex::new(value) }
     }
 
+    /// Enters its place in the order of locks, for one who holds it by other means.
+    pub(crate) fn enter_rank(&self) -> Rank {
+        Rank::enter(self.class, self.key)
+    }
+
+    /// As [`Mutex::enter_rank`] without a check.
+    pub(crate) fn entered_rank(&self) -> Rank {
+        Rank::entered(self.class, self.key)
+    }
+
     /// Takes the lock; blocks.
     ///
     /// # Panics
@@ -211,6 +221,16 @@ impl<T> RwLock<T> {
     /// A lock of `class` that orders by `key` among its kind.
     pub const fn with_key(class: &'static LockClass, key: u64, value: T) -> Self {
         Self { class, key, gate: Gate::new(class), inner: std::sync::RwLock::new(value) }
+    }
+
+    /// Enters its place in the order of locks, for one who holds it by other means.
+    pub(crate) fn enter_rank(&self) -> Rank {
+        Rank::enter(self.class, self.key)
+    }
+
+    /// As [`RwLock::enter_rank`] without a check.
+    pub(crate) fn entered_rank(&self) -> Rank {
+        Rank::entered(self.class, self.key)
     }
 
     /// Takes the lock beside other readers; blocks.

@@ -148,7 +148,7 @@ impl MetadataUpdate<'_> {
         let change = self.edit_leaf(inode, path, splice)?;
         self.change_content(inode, change.with_clusters(-freed.count()), |_| ())?;
         if freed.has_shared {
-            inode.state().unmapped_tid = Some(self.tid());
+            inode.state_mut().unmapped_tid = Some(self.tid());
         }
         Ok(())
     }

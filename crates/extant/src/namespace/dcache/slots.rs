@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use extant_rt::{AtomicBool, AtomicUsize, LockClass, Mutex, OnceBox, Ordering, Padded, SHARDS, thread_slot};
+use extant_rt::{
+    AtomicBool, AtomicUsize, BiasedMutex, LockClass, Mutex, OnceBox, Ordering, Padded, SHARDS, thread_slot,
+};
 
 use super::Dentry;
 
@@ -33,7 +35,8 @@ struct Hand {
 pub(super) struct Slot {
     /// Set on each use, cleared by a thread that looks for a slot to fill.
     pub(super) recently_used: AtomicBool,
-    pub(super) entry: Mutex<Dentry>,
+    /// Read by all who look for its name.
+    pub(super) entry: BiasedMutex<Dentry>,
 }
 
 // Other runtimes' locks and atomics are larger, and other hosts' may be.
@@ -113,7 +116,7 @@ impl Default for Slot {
     fn default() -> Self {
         Self {
             recently_used: AtomicBool::new(false),
-            entry: Mutex::new(LockClass::DENTRY, Dentry::default()),
+            entry: BiasedMutex::new(LockClass::DENTRY, Dentry::default()),
         }
     }
 }
