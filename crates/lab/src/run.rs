@@ -359,3 +359,43 @@ impl LineShare {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// `stat`s of a second by each CPU, of files of their own whose paths meet.
+    fn stats_by_path(model: &Rc<Model>, cpus: usize) -> f64 {
+        const STATS: u32 = 2000;
+        let setup = Setup::new(Load::Stat, cpus, Tuning::default(), Duration::ZERO);
+        let Disk { fs, dirs } = alone(model, move || disk(&setup)).expect("a disk");
+        drop(dirs);
+        let fs = Rc::new(fs);
+        let path = |cpu| format!("/usr/share/doc/{cpu}");
+        let (prepared, used) = (fs.clone(), fs);
+        alone(model, move || {
+            prepared.create_dir_all("/usr/share/doc")?;
+            (0..cpus).try_for_each(|cpu| prepared.write(path(cpu), b""))?;
+            Ok(())
+        })
+        .expect("files");
+        let (times, _) = on_each(model, cpus, move |cpu| {
+            // Until names are biased towards all who pass them.
+            (0..STATS).try_for_each(|_| used.metadata(path(cpu)).map(drop))?;
+            let begin = Monotonic::now();
+            (0..STATS).try_for_each(|_| used.metadata(path(cpu)).map(drop))?;
+            Ok(f64::from(STATS) / begin.elapsed().as_secs_f64())
+        })
+        .expect("stats");
+        times.iter().sum::<f64>() / cpus as f64
+    }
+
+    #[test]
+    fn stats_by_paths_that_meet_scale() {
+        let model = Rc::new(Model::load(Path::new("kunpeng920")).expect("built in"));
+        let (one, many) = (stats_by_path(&model, 1), stats_by_path(&model, 32));
+        assert!(many >= 0.85 * one, "{many} of {one}");
+    }
+}

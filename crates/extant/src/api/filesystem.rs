@@ -75,6 +75,11 @@ impl Filesystem {
         }
     }
 
+    /// Whether permissions are checked.
+    pub(super) fn checks_access(&self) -> bool {
+        self.view.user.is_some()
+    }
+
     /// Whether this view may use the blocks reserved for root.
     pub(super) fn is_privileged(&self) -> bool {
         self.view.user.as_ref().is_none_or(|user| user.uid == 0)

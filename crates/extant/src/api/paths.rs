@@ -348,7 +348,8 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::lookup`].
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
-        Ok(self.lookup(path)?.metadata())
+        let path = path.as_ref();
+        self.finish_operation(self.attributes_at(path, true)).map_err(at(path))
     }
 
     /// What `lstat` reports.
@@ -356,7 +357,8 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::lookup`].
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
-        Ok(self.symlink_lookup(path)?.metadata())
+        let path = path.as_ref();
+        self.finish_operation(self.attributes_at(path, false)).map_err(at(path))
     }
 
     /// The entries of a directory, without `.` and `..`, which are read piece by piece.

@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 
 use extant_block::os_string;
 use extant_ondisk::{FileType, InodeNumber};
+use extant_rt::Arc;
 
 use super::filesystem::Filesystem;
 use crate::error::{Error, Result};
+use crate::incore::inode::Inode;
 use crate::incore::inode_cache::InodeRef;
+use crate::inode::attributes::Metadata;
 use crate::namespace::AccessMask;
 
 /// The symbolic links that a path may lead through (`MAXSYMLINKS` of Linux).
@@ -29,7 +32,44 @@ enum Step<'n> {
 impl Filesystem {
     /// The inode at `path`. The last component is followed if it is a symbolic link and `follow` says so.
     pub(super) fn resolve(&self, path: &Path, follow: bool) -> Result<InodeRef> {
-        self.resolve_tracing(path.as_os_str().as_encoded_bytes(), follow, &mut |_| {})
+        self.resolve_bytes(path.as_os_str().as_encoded_bytes(), follow)
+    }
+
+    fn resolve_bytes(&self, path: &[u8], follow: bool) -> Result<InodeRef> {
+        match self.walk_in_memory(path, follow, |inode| self.volume().use_named(inode)) {
+            Some(found) => found,
+            None => self.resolve_tracing(path, follow, &mut |_| {}),
+        }
+    }
+
+    /// What `stat` reports for what is at `path`, likewise.
+    pub(super) fn attributes_at(&self, path: &Path, follow: bool) -> Result<Metadata> {
+        let path = path.as_os_str().as_encoded_bytes();
+        match self.walk_in_memory(path, follow, |inode| self.volume().attributes_of_named(inode)) {
+            Some(found) => found,
+            None => Ok(self.volume().attributes(&*self.resolve_bytes(path, follow)?)),
+        }
+    }
+
+    /// What `last` makes of what is at `path`. `None` if the directories must be asked: not all names are in memory, or symbolic links, `.`,
+    /// `..` or permissions are on the way.
+    fn walk_in_memory<R>(
+        &self,
+        path: &[u8],
+        follow: bool,
+        last: impl FnOnce(&Arc<Inode>) -> Option<R>,
+    ) -> Option<Result<R>> {
+        if self.checks_access() || path.len() > PENDING_BYTES_MAX {
+            return None;
+        }
+        let names = path.split(is_separator).filter(|name| !name.is_empty());
+        let must_be_directory = path.last().is_some_and(is_separator);
+        let is_it = |inode: &Inode| match inode.file_type() {
+            FileType::Directory => true,
+            FileType::Symlink => !follow && !must_be_directory,
+            _ => !must_be_directory,
+        };
+        self.volume().walk_in_memory(names, |inode| if is_it(inode) { last(inode) } else { None })
     }
 
     /// The path of what is at `path`, from the root, through no symbolic link, `.` or `..`.
@@ -59,7 +99,7 @@ impl Filesystem {
         if matches!(name, b"" | b"." | b"..") {
             return Err(Error::InvalidArgument("the path has no last name"));
         }
-        let parent = self.resolve_tracing(parent, true, &mut |_| {})?;
+        let parent = self.resolve_bytes(parent, true)?;
         if !parent.is_directory() {
             return Err(Error::NotADirectory);
         }

@@ -58,6 +58,22 @@ struct Dentry {
     name: [u8; BYTES_MAX],
 }
 
+/// A directory, as far as its names are looked for: true of it as long as it is in memory, and of no other afterwards.
+#[derive(Clone, Copy)]
+pub(crate) struct Below {
+    identity: u64,
+    may_be_far: bool,
+}
+
+impl Below {
+    /// None for a directory of which nothing was entered.
+    pub(crate) fn of(dir: &Inode) -> Option<Self> {
+        let identity = dir.identity.load(Ordering::Relaxed);
+        let may_be_far = dir.has_far_names.load(Ordering::Relaxed);
+        (identity != 0).then_some(Self { identity, may_be_far })
+    }
+}
+
 /// A name in a directory.
 #[derive(Clone, Copy)]
 struct Key<'n> {
@@ -82,7 +98,17 @@ impl Dcache {
         name: &[u8],
         found: impl FnOnce(&Arc<Inode>) -> Option<R>,
     ) -> Option<Option<R>> {
-        let key = Key::new(dir, name)?;
+        self.get_below(Below::of(dir)?, name, found)
+    }
+
+    /// As [`Dcache::get`], of a directory that need not be held.
+    pub(crate) fn get_below<R>(
+        &self,
+        dir: Below,
+        name: &[u8],
+        found: impl FnOnce(&Arc<Inode>) -> Option<R>,
+    ) -> Option<Option<R>> {
+        let key = Key::below(dir, name)?;
         let (slot, entry) = self.find(&key, |_, slot| {
             let entry = slot.entry.read();
             key.is_of(&entry).then_some((slot, entry))
@@ -226,14 +252,16 @@ impl Default for Dentry {
 }
 
 impl<'n> Key<'n> {
-    /// None for a directory of which nothing was entered, and for a name that is not entered.
+    /// As [`Key::below`] in a directory.
     fn new(dir: &Inode, name: &'n [u8]) -> Option<Self> {
-        let identity = dir.identity.load(Ordering::Relaxed);
-        if identity == 0 || name.len() > BYTES_MAX || matches!(name, b"" | b"." | b"..") {
-            return None;
-        }
-        let may_be_far = dir.has_far_names.load(Ordering::Relaxed);
-        Some(Self { dir: identity, may_be_far, name, hash: hash(identity, name) })
+        Self::below(Below::of(dir)?, name)
+    }
+
+    /// None for a name that is not entered.
+    fn below(dir: Below, name: &'n [u8]) -> Option<Self> {
+        let Below { identity, may_be_far } = dir;
+        let is_entered = name.len() <= BYTES_MAX && !matches!(name, b"" | b"." | b"..");
+        is_entered.then(|| Self { dir: identity, may_be_far, name, hash: hash(identity, name) })
     }
 
     fn entry(&self, inode: Option<&Arc<Inode>>, region: Region) -> Dentry {

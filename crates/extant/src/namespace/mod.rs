@@ -35,8 +35,9 @@ use std::ops::Deref;
 
 use extant_ondisk::dirent::NAME_MAX;
 use extant_ondisk::{FileType, InodeFlags, InodeNumber, RawInode, Structure};
-use extant_rt::{Arc, BiasedReadGuard, BiasedWriteGuard, LockClass, Mutex};
+use extant_rt::{Arc, BiasedReadGuard, BiasedWriteGuard, LockClass, Mutex, OnceLock};
 
+use self::dcache::Below;
 pub(crate) use self::dcache::Dcache;
 use crate::directory::{Found, LeafHold};
 use crate::error::{Error, Location, Result};
@@ -53,6 +54,8 @@ const LINKS_MAX: u16 = 65_000;
 pub(crate) struct Namespace {
     lower: Files,
     dcache: Dcache,
+    /// The root directory, once a path began there: it stays in memory.
+    root: OnceLock<Arc<Inode>>,
     /// Held while a directory gets another parent.
     rename: Mutex<()>,
 }
@@ -68,7 +71,8 @@ impl Deref for Namespace {
 impl Namespace {
     /// With `cached_count` names in memory.
     pub(crate) fn new(lower: Files, cached_count: usize) -> Self {
-        Self { lower, dcache: Dcache::new(cached_count), rename: Mutex::new(LockClass::RENAME, ()) }
+        let rename = Mutex::new(LockClass::RENAME, ());
+        Self { lower, dcache: Dcache::new(cached_count), root: OnceLock::new(), rename }
     }
 
     /// The inode of that name, `.` and `..` among them. A symbolic link is not followed.
@@ -79,14 +83,57 @@ impl Namespace {
     /// # Locks
     /// Takes `INODE` of the directory, shared, unless the name is in memory.
     pub(crate) fn lookup(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<InodeRef> {
-        let in_memory = self.dcache.get(dir, name, |inode| {
-            let inode = self.inodes.used(inode);
-            inode.is_named().then_some(inode)
-        });
-        match in_memory {
+        match self.dcache.get(dir, name, |inode| self.use_named(inode)) {
             Some(known) => known.ok_or(Error::NotFound),
             None => self.lookup_in_blocks(dir, name),
         }
+    }
+
+    /// What `last` makes of the inode to which these names lead from the root, if all of them are in memory and it makes something of it. No
+    /// inode on the way is counted as used, so that threads whose paths meet share no cache line. `None` if the directories must be asked.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub(crate) fn walk_in_memory<'n, R>(
+        &self,
+        names: impl Iterator<Item = &'n [u8]>,
+        last: impl FnOnce(&Arc<Inode>) -> Option<R>,
+    ) -> Option<Result<R>> {
+        let root = match self.root.get() {
+            Some(root) => root,
+            None => {
+                let root = self.inode(InodeNumber::ROOT).ok()?;
+                self.root.get_or_init(|| root.inode().clone())
+            }
+        };
+        let mut names = names.peekable();
+        if names.peek().is_none() {
+            return last(root).map(Ok);
+        }
+        let mut here = Below::of(root)?;
+        while let Some(name) = names.next() {
+            if names.peek().is_none() {
+                return Some(self.dcache.get_below(here, name, last)?.ok_or(Error::NotFound));
+            }
+            let below = |inode: &Arc<Inode>| if inode.is_directory() { Below::of(inode) } else { None };
+            match self.dcache.get_below(here, name, below)? {
+                Some(next) => here = next,
+                None => return Some(Err(Error::NotFound)),
+            }
+        }
+        None
+    }
+
+    /// A use of an inode that a name in memory led to.
+    pub(crate) fn use_named(&self, inode: &Arc<Inode>) -> Option<InodeRef> {
+        let inode = self.inodes.used(inode);
+        inode.is_named().then_some(inode)
+    }
+
+    /// What `stat` reports for an inode that a name in memory led to.
+    pub(crate) fn attributes_of_named(&self, inode: &Inode) -> Option<Metadata> {
+        let attributes = self.attributes(inode);
+        (attributes.links > 0).then_some(attributes)
     }
 
     /// What `stat` reports for that name. A symbolic link is not followed.
@@ -94,11 +141,7 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::lookup`].
     pub(crate) fn attributes_of(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<Metadata> {
-        let in_memory = self.dcache.get(dir, name, |inode| {
-            let attributes = self.attributes(inode);
-            (attributes.links > 0).then_some(attributes)
-        });
-        match in_memory {
+        match self.dcache.get(dir, name, |inode| self.attributes_of_named(inode)) {
             Some(known) => known.ok_or(Error::NotFound),
             None => Ok(self.attributes(&*self.lookup_in_blocks(dir, name)?)),
         }

@@ -26,6 +26,7 @@ mod negative_lookup;
 mod orphans;
 mod pages;
 mod panics;
+mod paths;
 mod prealloc;
 mod read_dir;
 mod restart;
