@@ -78,9 +78,12 @@ impl Defrag<'_, '_> {
         Ok(runs_of(&Map::read(self.volume, inode.number, &inode.raw())?.pieces))
     }
 
-    /// The next runs to become one, and where.
+    /// The next runs to become one, and where. What is left of the free blocks has room for the file's new map.
     fn next_window(&self, runs: &[BlockRun]) -> Option<(Window, u64)> {
-        let longest = self.space.longest().min(u64::from(u32::MAX));
+        // A block of a map has more than 64 entries, and above those of a file's blocks are few others.
+        let map_blocks = runs.iter().map(|run| run.len).sum::<u64>() / 64 + 8;
+        let longest =
+            self.space.longest().min(self.space.blocks().saturating_sub(map_blocks)).min(u64::from(u32::MAX));
         stretches(runs).find_map(|stretch| {
             let window = window(stretch, longest)?;
             self.space.fitting(window.len).next().map(|(_, to)| (window, to))

@@ -23,6 +23,8 @@ pub(super) struct Space<'v> {
     by_start: BTreeMap<u64, u64>,
     /// Free runs by length and first block.
     by_len: BTreeSet<(u64, u64)>,
+    /// How many blocks they have.
+    blocks: u64,
     /// Of the free blocks those that become free by the commit of the running transaction.
     uncommitted: BTreeMap<u64, u64>,
     /// Blocks taken that no transaction has marked, each run in one group.
@@ -38,6 +40,7 @@ impl<'v> Space<'v> {
             is_dry_run,
             by_start: BTreeMap::new(),
             by_len: BTreeSet::new(),
+            blocks: 0,
             uncommitted: BTreeMap::new(),
             taken: Vec::new(),
         };
@@ -49,6 +52,7 @@ impl<'v> Space<'v> {
     fn load(&mut self) -> Result<()> {
         self.by_start.clear();
         self.by_len.clear();
+        self.blocks = 0;
         for group in (0..self.volume.geometry.group_count).map(GroupNumber) {
             for run in self.volume.free_runs(group)? {
                 self.put(run.start.0, run.len.into());
@@ -59,6 +63,7 @@ impl<'v> Space<'v> {
 
     /// Adds a free run, joined with those beside it.
     fn put(&mut self, start: u64, len: u64) {
+        self.blocks += len;
         let (mut from, mut end) = (start, start + len);
         if let Some((before, len)) = self.before(start) {
             self.by_len.remove(&(len, before));
@@ -81,6 +86,7 @@ impl<'v> Space<'v> {
         if end > whole_end {
             return false;
         }
+        self.blocks -= len;
         self.by_start.remove(&from);
         self.by_len.remove(&(whole, from));
         for (from, end) in [(from, start), (end, whole_end)] {
@@ -106,6 +112,11 @@ impl<'v> Space<'v> {
     /// The shortest free runs of at least `len` blocks: their lengths and first blocks.
     pub(super) fn fitting(&self, len: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.by_len.range((len, 0)..).copied()
+    }
+
+    /// How many blocks are free.
+    pub(super) fn blocks(&self) -> u64 {
+        self.blocks
     }
 
     /// The length of the longest free run.
