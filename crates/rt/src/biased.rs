@@ -134,8 +134,8 @@ unsafe impl<T: Send, L: Send> Send for Biased<T, L> {}
 #[expect(unsafe_code, reason = "an `UnsafeCell` under a lock")]
 unsafe impl<T: Send + Sync, L: Sync> Sync for Biased<T, L> {}
 
-/// The inner lock of a biased one.
-pub trait Inner {
+/// The inner lock of a biased one: an [`RwLock`] or a [`Mutex`], on which the safety of the biased one rests.
+pub trait Inner: sealed::Sealed {
     /// Holds it for reading.
     type Reader<'a>
     where
@@ -159,10 +159,16 @@ pub trait Inner {
     /// Takes it alone, if that needs no waiting.
     #[track_caller]
     fn try_write(&self) -> Option<Self::Writer<'_>>;
-    /// Enters its place in the order of locks, for one who holds it by the bias.
+    /// Enters its place in the order of locks, to hold it by the bias.
     fn enter_rank(&self) -> Rank;
     /// As [`Inner::enter_rank`] without a check.
     fn entered_rank(&self) -> Rank;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::RwLock<()> {}
+    impl Sealed for super::Mutex<()> {}
 }
 
 /// Implements [`Inner`] by the lock's own methods.

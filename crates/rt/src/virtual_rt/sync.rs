@@ -40,7 +40,7 @@ impl<T> Mutex<T> {
         Self { class, key, gate: Gate::new(class), inner: std::sync::Mutex::new(value) }
     }
 
-    /// Enters its place in the order of locks, for one who holds it by other means.
+    /// Enters its place in the order of locks, to hold it by other means.
     pub(crate) fn enter_rank(&self) -> Rank {
         Rank::enter(self.class, self.key)
     }
@@ -223,7 +223,7 @@ impl<T> RwLock<T> {
         Self { class, key, gate: Gate::new(class), inner: std::sync::RwLock::new(value) }
     }
 
-    /// Enters its place in the order of locks, for one who holds it by other means.
+    /// Enters its place in the order of locks, to hold it by other means.
     pub(crate) fn enter_rank(&self) -> Rank {
         Rank::enter(self.class, self.key)
     }
