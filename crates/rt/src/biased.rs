@@ -20,7 +20,7 @@ use crate::{
     RwLock, RwLockReadGuard, RwLockWriteGuard, SHARDS, before_wait, guarded,
 };
 
-/// Locks that a thread holds at once by places of its own; it holds others as readers of an [`RwLock`] do. Under shuttle one, as each look
+/// Locks that a thread holds at once by places of its own; it holds others by their inner locks. Under shuttle one, as each look
 /// at a place is a chance to switch.
 const PLACES: usize = if cfg!(extant_rt = "shuttle") { 1 } else { 8 };
 

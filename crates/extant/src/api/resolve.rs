@@ -47,7 +47,7 @@ impl Filesystem {
         let path = path.as_os_str().as_encoded_bytes();
         match self.walk_in_memory(path, follow, |inode| self.volume().attributes_of_named(inode)) {
             Some(found) => found,
-            None => Ok(self.volume().attributes(&*self.resolve_bytes(path, follow)?)),
+            None => Ok(self.volume().attributes(&*self.resolve_tracing(path, follow, &mut |_| {})?)),
         }
     }
 

@@ -60,12 +60,12 @@ struct Dentry {
 
 /// A directory, as far as its names are looked for: true of it as long as it is in memory, and of no other afterwards.
 #[derive(Clone, Copy)]
-pub(crate) struct Below {
+pub(crate) struct DirIdentity {
     identity: u64,
     may_be_far: bool,
 }
 
-impl Below {
+impl DirIdentity {
     /// None for a directory of which nothing was entered.
     pub(crate) fn of(dir: &Inode) -> Option<Self> {
         let identity = dir.identity.load(Ordering::Relaxed);
@@ -98,17 +98,17 @@ impl Dcache {
         name: &[u8],
         found: impl FnOnce(&Arc<Inode>) -> Option<R>,
     ) -> Option<Option<R>> {
-        self.get_below(Below::of(dir)?, name, found)
+        self.get_by_identity(DirIdentity::of(dir)?, name, found)
     }
 
     /// As [`Dcache::get`], of a directory that need not be held.
-    pub(crate) fn get_below<R>(
+    pub(crate) fn get_by_identity<R>(
         &self,
-        dir: Below,
+        dir: DirIdentity,
         name: &[u8],
         found: impl FnOnce(&Arc<Inode>) -> Option<R>,
     ) -> Option<Option<R>> {
-        let key = Key::below(dir, name)?;
+        let key = Key::of(dir, name)?;
         let (slot, entry) = self.find(&key, |_, slot| {
             let entry = slot.entry.read();
             key.is_of(&entry).then_some((slot, entry))
@@ -252,14 +252,14 @@ impl Default for Dentry {
 }
 
 impl<'n> Key<'n> {
-    /// As [`Key::below`] in a directory.
+    /// As [`Key::of`] in a directory.
     fn new(dir: &Inode, name: &'n [u8]) -> Option<Self> {
-        Self::below(Below::of(dir)?, name)
+        Self::of(DirIdentity::of(dir)?, name)
     }
 
     /// None for a name that is not entered.
-    fn below(dir: Below, name: &'n [u8]) -> Option<Self> {
-        let Below { identity, may_be_far } = dir;
+    fn of(dir: DirIdentity, name: &'n [u8]) -> Option<Self> {
+        let DirIdentity { identity, may_be_far } = dir;
         let is_entered = name.len() <= BYTES_MAX && !matches!(name, b"" | b"." | b"..");
         is_entered.then(|| Self { dir: identity, may_be_far, name, hash: hash(identity, name) })
     }

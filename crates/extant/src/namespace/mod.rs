@@ -37,8 +37,8 @@ use extant_ondisk::dirent::NAME_MAX;
 use extant_ondisk::{FileType, InodeFlags, InodeNumber, RawInode, Structure};
 use extant_rt::{Arc, BiasedReadGuard, BiasedWriteGuard, LockClass, Mutex, OnceLock};
 
-use self::dcache::Below;
 pub(crate) use self::dcache::Dcache;
+use self::dcache::DirIdentity;
 use crate::directory::{Found, LeafHold};
 use crate::error::{Error, Location, Result};
 use crate::file::Files;
@@ -110,13 +110,14 @@ impl Namespace {
         if names.peek().is_none() {
             return last(root).map(Ok);
         }
-        let mut here = Below::of(root)?;
+        let mut here = DirIdentity::of(root)?;
         while let Some(name) = names.next() {
             if names.peek().is_none() {
-                return Some(self.dcache.get_below(here, name, last)?.ok_or(Error::NotFound));
+                return Some(self.dcache.get_by_identity(here, name, last)?.ok_or(Error::NotFound));
             }
-            let below = |inode: &Arc<Inode>| if inode.is_directory() { Below::of(inode) } else { None };
-            match self.dcache.get_below(here, name, below)? {
+            let identity =
+                |inode: &Arc<Inode>| if inode.is_directory() { DirIdentity::of(inode) } else { None };
+            match self.dcache.get_by_identity(here, name, identity)? {
                 Some(next) => here = next,
                 None => return Some(Err(Error::NotFound)),
             }
