@@ -92,13 +92,24 @@ fn two_runs_are_the_same() {
 
 #[test]
 fn locks_apart_do_not_wait() {
-    let locks = Shared::new([0, 1].map(|key| Mutex::with_key(LockClass::GROUP, key, ())));
+    let locks = Shared::new([0, 1].map(|key| Padded(Mutex::with_key(LockClass::GROUP, key, ()))));
     let report = on(2, move |cpu| {
         let _guard = locks[cpu].lock();
         work(ns(1000));
     });
     assert_eq!(report.cpus_ns, [1020, 1020]);
     assert_eq!(report.locks["GROUP"].contended, 0);
+}
+
+#[test]
+fn a_small_value_comes_with_the_line_of_its_lock() {
+    let lock = Shared::new(Padded(Mutex::new(LockClass::GROUP, 7_u64)));
+    let report = on(2, move |cpu| {
+        work(ns(1000 * cpu as u64));
+        assert_eq!(*lock.lock(), 7);
+    });
+    // CPU 1 waits for one transfer of 25 ns.
+    assert_eq!(report.cpus_ns, [20, 1045]);
 }
 
 #[test]

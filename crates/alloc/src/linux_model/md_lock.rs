@@ -21,7 +21,9 @@ pub(super) struct MdLock {
     pending: Padded<AtomicU64>,
 }
 
+/// In the line after the lock's.
 #[derive(Debug)]
+#[repr(align(64))]
 struct State {
     goal: GroupNumber,
     /// Freed runs on the list.

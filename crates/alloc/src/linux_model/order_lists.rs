@@ -15,11 +15,15 @@ use extant_rt::{AtomicBool, AtomicU64, LockClass, Ordering, Padded, RwLock};
 use crate::group::buddy::ORDERS_MAX;
 use crate::group::summary::{Key, Summary};
 
+/// The groups of a list, by when they came. The lists' heads lie apart from their locks.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Groups(BTreeMap<u64, GroupNumber>);
+
 /// A list, which is passed over without its lock if it is empty.
 #[derive(Debug)]
 struct List {
-    /// By when they came.
-    groups: Padded<RwLock<BTreeMap<u64, GroupNumber>>>,
+    groups: Padded<RwLock<Groups>>,
     is_empty: Padded<AtomicBool>,
 }
 
@@ -35,9 +39,9 @@ pub(super) struct OrderLists {
 impl List {
     fn change(&self, change: impl FnOnce(&mut BTreeMap<u64, GroupNumber>)) {
         let mut groups = self.groups.write();
-        change(&mut groups);
-        if self.is_empty.load(Ordering::Relaxed) != groups.is_empty() {
-            self.is_empty.store(groups.is_empty(), Ordering::Relaxed);
+        change(&mut groups.0);
+        if self.is_empty.load(Ordering::Relaxed) != groups.0.is_empty() {
+            self.is_empty.store(groups.0.is_empty(), Ordering::Relaxed);
         }
     }
 }
@@ -58,7 +62,7 @@ impl OrderLists {
                 let is_full = order(key, summary) == Some(index);
                 let groups = (0..if is_full { groups } else { 0 }).map(GroupNumber);
                 List {
-                    groups: Padded(RwLock::new(LockClass::ORDER_LIST, (0..).zip(groups).collect())),
+                    groups: Padded(RwLock::new(LockClass::ORDER_LIST, Groups((0..).zip(groups).collect()))),
                     is_empty: Padded(AtomicBool::new(!is_full)),
                 }
             }
@@ -94,7 +98,7 @@ impl OrderLists {
     pub fn first(&self, key: Key, least: u8, suits: impl Fn(GroupNumber) -> bool) -> Option<GroupNumber> {
         let lists = self.lists[key as usize].iter().skip(usize::from(least));
         lists.filter(|list| !list.is_empty.load(Ordering::Relaxed)).find_map(|list| {
-            let groups = list.groups.read();
+            let groups = &list.groups.read().0;
             groups.values().copied().find(|group| suits(*group))
         })
     }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::lines::LineAccess;
 use super::world::{self, AccessSite};
-use crate::LockClass;
+use crate::{LockClass, OnceBox, Rank};
 
 /// How a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub enum Mode {
     Exclusive,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Queue {
     readers: u32,
     is_written: bool,
@@ -28,11 +28,14 @@ struct Queue {
     waiting: VecDeque<(usize, Mode, u64)>,
 }
 
-/// A lock's queue.
+/// A lock's place in the order of locks, and its queue: apart from the lock, so that what the lock guards begins on its line, as it does where
+/// threads are real.
 #[derive(Debug)]
 pub struct Gate {
     class: &'static LockClass,
-    queue: Mutex<Queue>,
+    #[cfg(debug_assertions)]
+    key: u64,
+    queue: OnceBox<Mutex<Queue>>,
 }
 
 /// Leave to use what the gate guards; dropping it hands the lock on.
@@ -57,13 +60,36 @@ impl Queue {
 }
 
 impl Gate {
-    pub const fn new(class: &'static LockClass) -> Self {
-        let queue = Queue { readers: 0, is_written: false, last: None, waiting: VecDeque::new() };
-        Self { class, queue: Mutex::new(queue) }
+    /// A lock's of `class`, that orders by `key` among its kind.
+    #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "the order is not checked"))]
+    pub const fn new(class: &'static LockClass, key: u64) -> Self {
+        Self {
+            class,
+            #[cfg(debug_assertions)]
+            key,
+            queue: OnceBox::new(),
+        }
+    }
+
+    const fn key(&self) -> u64 {
+        #[cfg(debug_assertions)]
+        return self.key;
+        #[cfg(not(debug_assertions))]
+        0
+    }
+
+    /// Enters its place in the order of locks.
+    pub fn enter_rank(&self) -> Rank {
+        Rank::enter(self.class, self.key())
+    }
+
+    /// As [`Gate::enter_rank`] without a check.
+    pub fn entered_rank(&self) -> Rank {
+        Rank::entered(self.class, self.key())
     }
 
     fn queue(&self) -> std::sync::MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the lock is the current CPU's.

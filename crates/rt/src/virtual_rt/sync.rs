@@ -14,8 +14,6 @@ use crate::{LockClass, Rank};
 /// A mutual exclusion lock. A panic of its holder does not poison it.
 #[derive(Debug)]
 pub struct Mutex<T> {
-    class: &'static LockClass,
-    key: u64,
     gate: Gate,
     inner: std::sync::Mutex<T>,
 }
@@ -37,17 +35,17 @@ impl<T> Mutex<T> {
 
     /// A lock of `class` that orders by `key` among its kind.
     pub const fn with_key(class: &'static LockClass, key: u64, value: T) -> Self {
-        Self { class, key, gate: Gate::new(class), inner: std::sync::Mutex::new(value) }
+        Self { gate: Gate::new(class, key), inner: std::sync::Mutex::new(value) }
     }
 
     /// Enters its place in the order of locks, to hold it by other means.
     pub(crate) fn enter_rank(&self) -> Rank {
-        Rank::enter(self.class, self.key)
+        self.gate.enter_rank()
     }
 
     /// As [`Mutex::enter_rank`] without a check.
     pub(crate) fn entered_rank(&self) -> Rank {
-        Rank::entered(self.class, self.key)
+        self.gate.entered_rank()
     }
 
     /// Takes the lock; blocks.
@@ -56,7 +54,7 @@ impl<T> Mutex<T> {
     /// In debug builds, on a breach of the lock order.
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        let rank = Rank::enter(self.class, self.key);
+        let rank = self.gate.enter_rank();
         self.lock_in(rank)
     }
 
@@ -78,7 +76,7 @@ impl<T> Mutex<T> {
             Err(TryLockError::WouldBlock) => return None,
         };
         pass.fetch(&*inner);
-        Some(MutexGuard { inner, rank: Rank::entered(self.class, self.key), pass, mutex: self })
+        Some(MutexGuard { inner, rank: self.gate.entered_rank(), pass, mutex: self })
     }
 
     /// Whether a thread holds the lock, as a hint.
@@ -190,8 +188,6 @@ impl Condvar {
 /// A lock that many readers or one writer hold. A panic of its holder does not poison it.
 #[derive(Debug)]
 pub struct RwLock<T> {
-    class: &'static LockClass,
-    key: u64,
     gate: Gate,
     inner: std::sync::RwLock<T>,
 }
@@ -220,17 +216,17 @@ impl<T> RwLock<T> {
 
     /// A lock of `class` that orders by `key` among its kind.
     pub const fn with_key(class: &'static LockClass, key: u64, value: T) -> Self {
-        Self { class, key, gate: Gate::new(class), inner: std::sync::RwLock::new(value) }
+        Self { gate: Gate::new(class, key), inner: std::sync::RwLock::new(value) }
     }
 
     /// Enters its place in the order of locks, to hold it by other means.
     pub(crate) fn enter_rank(&self) -> Rank {
-        Rank::enter(self.class, self.key)
+        self.gate.enter_rank()
     }
 
     /// As [`RwLock::enter_rank`] without a check.
     pub(crate) fn entered_rank(&self) -> Rank {
-        Rank::entered(self.class, self.key)
+        self.gate.entered_rank()
     }
 
     /// Takes the lock beside other readers; blocks.
@@ -239,7 +235,7 @@ impl<T> RwLock<T> {
     /// In debug builds, on a breach of the lock order.
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        let rank = Rank::enter(self.class, self.key);
+        let rank = self.gate.enter_rank();
         let pass = self.gate.enter(Mode::Shared);
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         pass.fetch(&*inner);
@@ -257,7 +253,7 @@ impl<T> RwLock<T> {
             Err(TryLockError::WouldBlock) => return None,
         };
         pass.fetch(&*inner);
-        Some(RwLockReadGuard { inner, _rank: Rank::entered(self.class, self.key), _pass: pass })
+        Some(RwLockReadGuard { inner, _rank: self.gate.entered_rank(), _pass: pass })
     }
 
     /// Takes the lock alone if it is free. The order is not checked, for this call does not wait.
@@ -269,7 +265,7 @@ impl<T> RwLock<T> {
             Err(TryLockError::WouldBlock) => return None,
         };
         pass.fetch(&*inner);
-        Some(RwLockWriteGuard { inner, _rank: Rank::entered(self.class, self.key), _pass: pass })
+        Some(RwLockWriteGuard { inner, _rank: self.gate.entered_rank(), _pass: pass })
     }
 
     /// Takes the lock alone; blocks.
@@ -278,7 +274,7 @@ impl<T> RwLock<T> {
     /// In debug builds, on a breach of the lock order.
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        let rank = Rank::enter(self.class, self.key);
+        let rank = self.gate.enter_rank();
         let pass = self.gate.enter(Mode::Exclusive);
         let inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         pass.fetch(&*inner);
@@ -340,7 +336,7 @@ impl<T> OnceLock<T> {
     /// Not made yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { gate: Gate::new(ONCE), inner: std::sync::OnceLock::new() }
+        Self { gate: Gate::new(ONCE, 0), inner: std::sync::OnceLock::new() }
     }
 
     /// The value, if it was made.
