@@ -104,8 +104,7 @@ impl GroupChanges {
                 bitmap::set_range(bits.disk_mut(), gap.range());
                 let free = record.descriptor.free_blocks_count();
                 record.descriptor.set_free_blocks_count(free.saturating_sub(gap.len));
-                let written = record.change_blocks(tid);
-                self.changed.insert(number);
+                let written = self.note_change(number, record.change_blocks(tid));
                 self.counters.disk_free.subtract(u64::from(gap.len));
                 Ok(written)
             })?;
@@ -134,8 +133,7 @@ impl GroupChanges {
                 record.descriptor.set_free_blocks_count(record.descriptor.free_blocks_count() + gap.len);
                 let joined = record.freed.add(gap);
                 self.older.blocks_freed(gap.len, joined);
-                let written = record.change_blocks(tid);
-                self.changed.insert(number);
+                let written = self.note_change(number, record.change_blocks(tid));
                 self.counters.disk_free.add(u64::from(gap.len));
                 self.counters.pending.add(u64::from(gap.len));
                 self.older.change_group_info(number);
@@ -152,9 +150,17 @@ impl GroupChanges {
     /// `Corrupt` if there is no such group.
     pub fn mark_table_zeroed(&self, tid: TransactionId, number: GroupNumber) -> Result<u32> {
         let mut state = self.lock(number, self.group(number)?);
-        let written = state.record.change_flags(tid, GroupFlags::INODE_ZEROED);
-        self.changed.insert(number);
-        Ok(written)
+        Ok(self.note_change(number, state.record.change_flags(tid, GroupFlags::INODE_ZEROED)))
+    }
+
+    /// Notes that a group changed, if it did not before: if `written` blocks are new to the running transaction. Returns them. The group's lock
+    /// is held.
+    pub(crate) fn note_change(&self, number: GroupNumber, written: u32) -> u32 {
+        // The others find it in the set, whose words many groups share.
+        if written > 0 {
+            self.changed.insert(number);
+        }
+        written
     }
 
     /// The runs that `tid` and the transactions before it freed and that [`GroupChanges::committed`] will let be given out. Once

@@ -171,9 +171,8 @@ impl InodeAllocator {
                 group.count_directories(record, record.descriptor.used_dirs_count().saturating_sub(1));
                 self.counters.directories.subtract(1);
             }
-            let written = record.change_inodes(tid);
+            let written = self.note_change(number, record.change_inodes(tid));
             self.with_inodes.insert(number);
-            self.changed.insert(number);
             self.counters.free_inodes.add(1);
             Ok(written)
         })
@@ -233,11 +232,10 @@ impl InodeAllocator {
             self.counters.directories.add(1);
         }
         record.inodes_made = record.inodes_made.wrapping_add(1);
-        let written = record.change_inodes(tid);
+        let written = self.note_change(number, record.change_inodes(tid));
         if free == 0 {
             self.with_inodes.remove(number);
         }
-        self.changed.insert(number);
         self.counters.free_inodes.subtract(1);
         let number = InodeNumber(number.0 * inodes_per_group + bit + 1);
         NewInode { number, turn: record.inodes_made, written }

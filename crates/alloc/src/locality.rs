@@ -23,6 +23,9 @@ use crate::group::{ClusterRun, Group};
 
 /// Slots of a band at most: one for each group of a band of the least size, so that directories far apart share none.
 const SLOTS_MAX: u32 = 64;
+/// Slots by which groups of a band that are [`SLOTS_MAX`] apart are: more than a neighbourhood of flex groups has, and twice, four and eight times
+/// as many are too.
+const SLOTS_APART: u32 = 20;
 /// Chunks of a slot, and of one group of inodes.
 const CHUNKS_MAX: usize = 8;
 const CHUNKS_PER_GROUP_MAX: usize = 4;
@@ -96,7 +99,9 @@ impl LocalityGroups {
     fn slot_of(&self, inode_group: GroupNumber) -> u32 {
         let band = self.bands.of(inode_group);
         let (first, _) = self.bands.groups(band);
-        band * self.per_band + inode_group.0.saturating_sub(first.0) % self.per_band
+        let within = inode_group.0.saturating_sub(first.0);
+        // Trees begin at even distances, and should not all meet in the first slots.
+        band * self.per_band + (within + within / SLOTS_MAX * SLOTS_APART) % self.per_band
     }
 
     /// The locality group of a group of inodes.
@@ -310,6 +315,28 @@ mod tests {
 
     fn starts(groups: &LocalityGroups, hint: LocalityHint, count: usize) -> Vec<Option<u64>> {
         (0..count).map(|_| groups.use_pa(hint, 2).map(|run| run.start.0)).collect()
+    }
+
+    #[test]
+    fn trees_at_even_distances_in_a_band_have_slots_of_their_own() {
+        for groups in [64 * 64, 64 * 256, 64 * 1024] {
+            let groups = LocalityGroups::new(Bands::new(groups));
+            let (first, count) = groups.bands.groups(3);
+            // Each in its neighbourhood of 16 groups.
+            for apart in [64, 128, 256, 512].into_iter().filter(|apart| apart + 16 <= count) {
+                let slots = |from: u32| {
+                    (from..from + 16)
+                        .map(|group| groups.slot_of(GroupNumber(first.0 + group)))
+                        .collect::<Vec<_>>()
+                };
+                let (near, far) = (slots(0), slots(apart));
+                assert!(near.iter().all(|slot| !far.contains(slot)), "{apart}: {near:?} {far:?}");
+            }
+            let mut own: Vec<_> = (0..64).map(|group| groups.slot_of(GroupNumber(first.0 + group))).collect();
+            own.sort_unstable();
+            own.dedup();
+            assert_eq!(own.len(), 64, "neighbours share none");
+        }
     }
 
     #[test]

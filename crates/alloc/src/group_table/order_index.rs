@@ -8,7 +8,7 @@
 //! Marks are hints that are read without a lock: whoever acts on one looks again under the group's. A summary changes under
 //! its group's lock only. A word never lacks a mark of a word below for longer than a change takes: who takes a mark away
 //! looks again below afterwards, and puts it back if another put one there meanwhile. A mark too many costs a search a few
-//! lines, once: the search takes it away. So whose groups change leave marks in the words that other bands share.
+//! lines, once: the search takes it away. So a group that loses marks leaves them in the words above, which other groups share.
 
 use std::ops::Range;
 
@@ -78,7 +78,6 @@ impl Tree {
         // SeqCst, with `lower`: of two that change neighbours one sees what the other did.
         word.store(to.pack(), Ordering::SeqCst);
         self.raise(1, group, new.without(old));
-        self.lower(1..2, group, old.without(new));
     }
 
     /// Puts marks into the words above a word of the level below `level`.
@@ -95,9 +94,9 @@ impl Tree {
         }
     }
 
-    /// Takes marks that a word no longer has out of the words above it, on these levels, as far up as no other has them.
-    fn lower(&self, levels: Range<usize>, mut index: u32, mut marks: OrderMask) {
-        for level in levels {
+    /// Takes marks that a word no longer has out of the words above it, from `level` on, as far up as no other has them.
+    fn lower(&self, level: usize, mut index: u32, mut marks: OrderMask) {
+        for level in level..self.levels.len() {
             index >>= FANOUT_SHIFT;
             let Some(word) = self.word(level, index) else { return };
             marks = marks.and(OrderMask(word.load(Ordering::SeqCst)));
@@ -164,7 +163,7 @@ impl Tree {
                 }
                 None => {
                     // A mark that leads here may be one too many.
-                    self.lower(level + 1..self.levels.len(), at, wanted);
+                    self.lower(level + 1, at, wanted);
                     level += 1;
                     at = (at >> FANOUT_SHIFT) + 1;
                     // At the start of a line the word above it tells whether that is worth reading.
