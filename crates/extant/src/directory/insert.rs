@@ -3,6 +3,7 @@
 //! Source: `ext4_add_entry`, `make_indexed_dir`, `ext4_dx_add_entry`, `do_split`, `ext4_delete_entry` of
 //! `fs/ext4/namei.c`.
 
+use extant_ondisk::dir_hash::DirHasher;
 use extant_ondisk::dirent::NewEntry;
 use extant_ondisk::htree::{DxKind, DxNodeMut, LeafSplit, make_root_from_linear, max_indirect_levels};
 use extant_ondisk::{FileType, InodeFlags, InodeNumber, LogicalBlock, RawInode, dirent};
@@ -39,8 +40,26 @@ enum InsertPlace {
     Append,
     /// The only block, which becomes the root of an index.
     Convert(Arc<Buffer>),
-    /// Into this leaf, which is divided, as are the index blocks above it that are full.
-    Split(IndexPath, Arc<Buffer>),
+    /// Into a leaf that is divided, as are the index blocks above it that are full.
+    Split(Split),
+}
+
+/// A leaf that is to be divided.
+struct Split {
+    leaf: Arc<Buffer>,
+    halves: Halves,
+    path: IndexPath,
+    /// How many levels of the path from the lowest up are full.
+    full: usize,
+}
+
+/// What becomes of a leaf that is divided, with room for a name.
+struct Halves {
+    lower: Vec<u8>,
+    upper: Vec<u8>,
+    /// For the index.
+    hash: u32,
+    is_new_in_upper: bool,
 }
 
 /// The content of a new entry.
@@ -82,7 +101,7 @@ impl Directories {
             Some(room) => InsertPlace::Block(room),
             None => self.place_of_new(dir, name)?,
         };
-        self.plan_at(dir, raw, location)
+        self.plan_at(raw, location)
     }
 
     /// As [`Directories::plan_insert`] in the leaf that the name belongs to, which is held alone. `None` if there is no room.
@@ -91,13 +110,12 @@ impl Directories {
     /// As [`Directories::plan_insert`].
     pub(crate) fn plan_insert_into_leaf(
         &self,
-        dir: &Arc<Inode>,
         raw: &RawInode,
         leaf: &HeldLeaf<'_>,
     ) -> Result<Option<InsertPlan<'_>>> {
         match &leaf.looked {
             Looked::Found(_) => Err(Error::Exists),
-            Looked::Missing(Some(room)) => self.plan_at(dir, raw, InsertPlace::Block(room.clone())).map(Some),
+            Looked::Missing(Some(room)) => self.plan_at(raw, InsertPlace::Block(room.clone())).map(Some),
             Looked::Missing(None) => Ok(None),
         }
     }
@@ -110,41 +128,46 @@ impl Directories {
     ///
     /// # Locks
     /// Takes `MAPPING` of the directory, alone.
-    pub(crate) fn divide_leaf(&self, dir: &Arc<Inode>, name: &[u8], _leaf: &HeldLeaf<'_>) -> Result<bool> {
-        let _index = dir.content_locks().lock_index();
-        let (path, leaf) = match self.plan_split(dir, name) {
+    pub(crate) fn divide_leaf(&self, dir: &Arc<Inode>, name: &[u8], held: &HeldLeaf<'_>) -> Result<bool> {
+        let Some(map) = dir.leaf_map() else { return Ok(false) };
+        let leaf = self.buffer_of(dir, held)?;
+        let Ok(halves) = self.halves(dir, &leaf, name, &map.hasher) else { return Ok(false) };
+        let hash = halves.hash;
+        let index = dir.content_locks().lock_index();
+        let path_from = |root| self.index_path(dir, &root, map.hasher.hash(name).hash);
+        let path = match self.index_root(dir).and_then(path_from) {
+            Ok(path) if path.leaf == held.logical() => path,
+            Ok(_) | Err(Error::Corrupt { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let split = match self.plan_split(dir, leaf, halves, path) {
             Err(Error::Corrupt { .. }) => return Ok(false),
             other => other?,
         };
-        let (need, quota) = self.need_of_split(dir, &dir.raw(), &path)?;
+        let (need, quota) = self.need_of_split(&dir.raw(), &split)?;
         let mut update = self.begin(need)?;
         update.hold_quota(quota);
         update.mark_ineligible();
-        let entry = NewEntry { inode: ANY_INODE, name, file_type: FileType::Unknown.dirent_byte() };
-        update.split(self, dir, path, &leaf, entry, |split, low, high| split.write_with_room(low, high))?;
+        let upper = update.divide(self, dir, split)?;
+        drop(index);
+        map.insert(hash, upper);
         update.finish();
         Ok(true)
     }
 
-    fn plan_at(&self, dir: &Arc<Inode>, raw: &RawInode, location: InsertPlace) -> Result<InsertPlan<'_>> {
+    fn plan_at(&self, raw: &RawInode, location: InsertPlace) -> Result<InsertPlan<'_>> {
         let (need, quota) = match &location {
             InsertPlace::Block(_) => self.need_of_blocks(raw, 1, 0)?,
             InsertPlace::Append => self.need_of_blocks(raw, 0, 1)?,
             InsertPlace::Convert(_) => self.need_of_blocks(raw, 1, 2)?,
-            InsertPlace::Split(path, _) => self.need_of_split(dir, raw, path)?,
+            InsertPlace::Split(split) => self.need_of_split(raw, split)?,
         };
         Ok(InsertPlan { location, quota, need })
     }
 
-    fn need_of_split(
-        &self,
-        dir: &Inode,
-        raw: &RawInode,
-        path: &IndexPath,
-    ) -> Result<(Credits, QuotaReservation<'_>)> {
-        let full = self.full_levels(dir, path)? as u32;
+    fn need_of_split(&self, raw: &RawInode, split: &Split) -> Result<(Credits, QuotaReservation<'_>)> {
         // The leaf and the levels above it; a split adds an entry to one that is not full.
-        self.need_of_blocks(raw, 1 + path.levels.len() as u32, 1 + full)
+        self.need_of_blocks(raw, 1 + split.path.levels.len() as u32, 1 + split.full as u32)
     }
 
     /// What so many changed blocks and new ones take, and the inode.
@@ -183,8 +206,11 @@ impl Directories {
             Looked::Found(_) => Err(Error::Exists),
             Looked::Missing(Some(room)) => Ok(InsertPlace::Block(room)),
             Looked::Missing(None) if self.is_indexed(&dir.raw()) => {
-                let (path, leaf) = self.plan_split(dir, name)?;
-                Ok(InsertPlace::Split(path, leaf))
+                let root = self.index_root(dir)?;
+                let path = self.index_path(dir, &root, root.hasher.hash(name).hash)?;
+                let leaf = path.leaf(self, dir)?;
+                let halves = self.halves(dir, &leaf, name, &root.hasher)?;
+                self.plan_split(dir, leaf, halves, path).map(InsertPlace::Split)
             }
             Looked::Missing(None) if self.dir_format.has_index && self.directory_len(dir)? == 1 => {
                 let block =
@@ -196,29 +222,32 @@ impl Directories {
         }
     }
 
-    /// The leaf that has no room for a name, and what is above it.
-    fn plan_split(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<(IndexPath, Arc<Buffer>)> {
-        let root = self.index_root(dir)?;
-        let path = self.index_path(dir, &root, root.hasher.hash(name).hash)?;
-        let leaf = path.leaf(self, dir)?;
-        let entry = NewEntry { inode: ANY_INODE, name, file_type: FileType::Unknown.dirent_byte() };
+    /// What becomes of a leaf that has no room for a name. Takes the time of hashing all its names.
+    fn halves(&self, dir: &Inode, leaf: &Buffer, name: &[u8], hasher: &DirHasher) -> Result<Halves> {
+        let format = &self.dir_format;
         let bytes = leaf.bytes();
-        let split = LeafSplit::plan(&bytes, self.dir_format.usable, entry, &root.hasher)
-            .map_err(|e| place_in(dir, &leaf).format(e))?;
-        if let Some(above) = path.levels.last() {
-            let fits = self.read_index(dir, &above.buffer, above.kind, |n| {
-                n.accepts_after(above.index, split.index_hash())
-            })?;
-            if !fits {
-                return Err(index_place(dir, &above.buffer).corrupt("a leaf holds hashes outside its range"));
-            }
+        let entry = NewEntry { inode: ANY_INODE, name, file_type: FileType::Unknown.dirent_byte() };
+        let split = LeafSplit::plan(&bytes, format.usable, entry, hasher)
+            .map_err(|e| place_in(dir, leaf).format(e))?;
+        let (mut lower, mut upper) = (vec![0; format.block_bytes], vec![0; format.block_bytes]);
+        split.write_with_room(&mut lower, &mut upper);
+        Ok(Halves { lower, upper, hash: split.index_hash(), is_new_in_upper: split.is_new_in_upper() })
+    }
+
+    /// A leaf that is to be divided, at the end of a path.
+    fn plan_split(&self, dir: &Inode, leaf: Arc<Buffer>, halves: Halves, path: IndexPath) -> Result<Split> {
+        let above = path.levels.last().ok_or(place_in(dir, &leaf).corrupt("leaf without an index"))?;
+        let fits =
+            self.read_index(dir, &above.buffer, above.kind, |n| n.accepts_after(above.index, halves.hash))?;
+        if !fits {
+            return Err(index_place(dir, &above.buffer).corrupt("a leaf holds hashes outside its range"));
         }
-        let is_deepest = root.info.indirect_levels >= max_indirect_levels(self.dir_format.has_large_dir);
-        if is_deepest && self.full_levels(dir, &path)? == path.levels.len() {
+        let full = self.full_levels(dir, &path)?;
+        if full == path.levels.len() && full > usize::from(max_indirect_levels(self.dir_format.has_large_dir))
+        {
             return Err(Error::NoSpace);
         }
-        drop(split);
-        Ok((path, leaf))
+        Ok(Split { leaf, halves, path, full })
     }
 
     /// How many levels from the lowest up are full.
@@ -292,8 +321,20 @@ impl MetadataUpdate<'_> {
                 self.insert_into(dir, &Room { buffer, offset: 0 }, entry)?;
             }
             InsertPlace::Convert(block) => self.convert(dirs, dir, &block, entry)?,
-            InsertPlace::Split(path, leaf) => {
-                self.split(dirs, dir, path, &leaf, entry, |split, low, high| split.write(low, high))?;
+            InsertPlace::Split(split) => {
+                let (leaf, is_upper) = (split.leaf.clone(), split.halves.is_new_in_upper);
+                let hash = split.halves.hash;
+                let upper = self.divide(dirs, dir, split)?;
+                if let Some(map) = dir.leaf_map() {
+                    map.insert(hash, upper);
+                }
+                let kind = BufferKind::Directory(dir.owner());
+                let half = if is_upper { dirs.directory_buffer(dir, upper.logical, kind)? } else { leaf };
+                let location = place_in(dir, &half);
+                match dirs.look_in(dir, half, format.usable, entry.name)? {
+                    Looked::Missing(Some(room)) => self.insert_into(dir, &room, entry)?,
+                    _ => return Err(location.corrupt("a leaf that was divided has no room")),
+                }
             }
         }
         self.note_name_changed();
@@ -340,43 +381,24 @@ impl MetadataUpdate<'_> {
         Ok(())
     }
 
-    /// Divides a leaf for an entry, as `write` does it.
-    fn split(
-        &mut self,
-        dirs: &Directories,
-        dir: &Arc<Inode>,
-        mut path: IndexPath,
-        leaf: &Arc<Buffer>,
-        entry: NewEntry<'_>,
-        write: impl FnOnce(&LeafSplit<'_>, &mut [u8], &mut [u8]),
-    ) -> Result<()> {
-        let format = self.sbi.dir_format;
-        let hasher = dirs.index_root(dir)?.hasher;
-        let full = dirs.full_levels(dir, &path)?;
+    /// Divides a leaf, under `MAPPING` of a shared directory; the upper one of the two is the caller's to show in the map of leaves.
+    fn divide(&mut self, dirs: &Directories, dir: &Arc<Inode>, split: Split) -> Result<Leaf> {
+        let Split { leaf, halves, mut path, full } = split;
         let mut new = Vec::with_capacity(full);
-        let (upper_logical, upper) = self.grow_empty(dirs, dir)?;
+        let (logical, upper) = self.grow_empty(dirs, dir)?;
         for _ in 0..full {
             new.push(self.grow_empty(dirs, dir)?);
         }
         let change = dir.leaf_map().map(IndexChange::begin);
         self.make_room(dir, &mut path, full, &mut new)?;
-
-        let bytes = leaf.bytes();
-        let split = LeafSplit::plan(&bytes, format.usable, entry, &hasher)
-            .map_err(|e| place_in(dir, leaf).format(e))?;
-        let (mut low, mut high) = (vec![0; format.block_bytes], vec![0; format.block_bytes]);
-        write(&split, &mut low, &mut high);
-        let hash = split.index_hash();
-        drop(split);
-        drop(bytes);
-        self.modify_buffer(leaf, |bytes| bytes.copy_from_slice(&low));
-        self.modify_buffer(&upper, |bytes| bytes.copy_from_slice(&high));
-        let above = path.levels.last().ok_or(place_in(dir, leaf).corrupt("leaf without an index"))?;
-        self.insert_index(dir, above, hash, upper_logical)?;
+        self.modify_buffer(&leaf, |bytes| bytes.copy_from_slice(&halves.lower));
+        self.modify_buffer(&upper, |bytes| bytes.copy_from_slice(&halves.upper));
+        let above = path.levels.last().ok_or(place_in(dir, &leaf).corrupt("leaf without an index"))?;
+        self.insert_index(dir, above, halves.hash, logical)?;
         if let Some(change) = change {
-            change.end_with(hash, Leaf { logical: upper_logical, block: upper.block });
+            change.end();
         }
-        Ok(())
+        Ok(Leaf { logical, block: upper.block })
     }
 
     /// Splits the `full` lowest levels of the path, from the top, so that the lowest has room for one more entry.

@@ -2,9 +2,9 @@
 //!
 //! A directory begins as one of a thread's own: a change of its names holds `INODE` alone. Once threads have waited for that a few times it
 //! gets a [`LeafMap`], and is shared from then on: a thread that changes one name holds `INODE` shared, beside others, and alone the lock of
-//! the leaf that the name's hash belongs to; one that looks a name up shares that lock. A leaf that is full is divided under its lock and
-//! `MAPPING` of the directory alone, under which blocks are added to the directory. All else holds `INODE` alone: names that the
-//! index may have in two leaves, further names of files, subdirectories, renames.
+//! the leaf that the name's hash belongs to; one that looks a name up shares that lock. What a full leaf is divided into is worked out under its
+//! lock, and then the directory gets a block and the index an entry under `MAPPING` of the directory, alone. All else holds `INODE` alone:
+//! names that the index may have in two leaves, further names of files, subdirectories, renames.
 //!
 //! Invariants: while the lock of a leaf is held, the range of hashes that the index gives it stays the same. A range changes between two
 //! increments of a version, before its leaf is let go: [`LeafMap::index_version`], and that of the part of the map. A look at either beside
@@ -16,7 +16,7 @@
 
 use std::ops::Deref;
 
-use extant_ondisk::{FsBlock, InodeFlags, LogicalBlock, Structure};
+use extant_ondisk::{InodeFlags, LogicalBlock, Structure};
 use extant_rt::{Arc, BiasedReadGuard, BiasedWriteGuard, Ordering, RwLockReadGuard, RwLockWriteGuard};
 
 use super::index::{IndexPath, Next};
@@ -31,11 +31,11 @@ use crate::incore::leaf_map::{KeptLeaf, Leaf, LeafMap, Seen};
 /// After so many waits of threads for each other a directory is shared.
 const WAITS: u32 = 16;
 
-/// The leaf that alone may hold a name; its block, if that is known.
+/// The leaf that alone may hold a name, and whether the map of leaves shows it.
 #[derive(Clone, Copy)]
 struct OnlyLeaf {
     logical: LogicalBlock,
-    block: Option<FsBlock>,
+    is_shown: bool,
 }
 
 /// Whether a leaf is held to look or to change.
@@ -64,11 +64,17 @@ impl Deref for LeafGuard<'_> {
 /// The leaf that a name belongs to, held by its lock, and what was found there.
 pub(crate) struct HeldLeaf<'a> {
     pub(super) looked: Looked,
-    _lock: LeafGuard<'a>,
+    leaf: OnlyLeaf,
+    lock: LeafGuard<'a>,
     _content: BiasedReadGuard<'a, ()>,
 }
 
 impl HeldLeaf<'_> {
+    /// Its place in the directory.
+    pub(super) fn logical(&self) -> LogicalBlock {
+        self.leaf.logical
+    }
+
     /// The entry of the name.
     pub(crate) fn found(&self) -> Option<&Found> {
         match &self.looked {
@@ -126,7 +132,7 @@ impl Directories {
             return Ok(None);
         }
         match self.look_in_leaf(dir, map, name, hold) {
-            Ok(Some((looked, lock))) => Ok(Some(HeldLeaf { looked, _lock: lock, _content: content })),
+            Ok(Some((looked, leaf, lock))) => Ok(Some(HeldLeaf { looked, leaf, lock, _content: content })),
             Ok(None) | Err(Error::Corrupt { .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -150,11 +156,14 @@ impl Directories {
         map: &'m LeafMap,
         name: &[u8],
         hold: LeafHold,
-    ) -> Result<Option<(Looked, LeafGuard<'m>)>> {
-        if let Some((_, leaf)) = self.negative_lookups.room_in_leaf(dir, name) {
-            let lock = lock_leaf(map, leaf, hold);
+    ) -> Result<Option<(Looked, OnlyLeaf, LeafGuard<'m>)>> {
+        if let Some((_, logical)) = self.negative_lookups.room_in_leaf(dir, name) {
+            let lock = lock_leaf(map, logical, hold);
             match self.negative_lookups.room_in_leaf(dir, name) {
-                Some((room, now)) if now == leaf => return Ok(Some((Looked::Missing(Some(room)), lock))),
+                Some((room, now)) if now == logical => {
+                    let leaf = OnlyLeaf { logical, is_shown: false };
+                    return Ok(Some((Looked::Missing(Some(room)), leaf, lock)));
+                }
                 _ => {}
             }
         }
@@ -165,12 +174,12 @@ impl Directories {
             if !seen.is_current() {
                 continue;
             }
-            let buffer = self.leaf_buffer(dir, leaf, &mut lock)?;
+            let buffer = self.leaf_buffer(dir, map, leaf, &mut lock)?;
             let looked = self.look_in(dir, buffer, self.dir_format.usable, name)?;
             if let Looked::Missing(Some(room)) = &looked {
                 self.negative_lookups.keep(dir, name, room.clone(), Some(leaf.logical));
             }
-            return Ok(Some((looked, lock)));
+            return Ok(Some((looked, leaf, lock)));
         }
     }
 
@@ -183,8 +192,7 @@ impl Directories {
     ) -> Result<(Option<OnlyLeaf>, Seen<'m>)> {
         while !map.is_void() {
             if let Some((leaf, seen)) = map.find(map.hasher.hash(name).hash) {
-                let leaf = leaf.map(|Leaf { logical, block }| OnlyLeaf { logical, block: Some(block) });
-                return Ok((leaf, seen));
+                return Ok((leaf.map(|logical| OnlyLeaf { logical, is_shown: true }), seen));
             }
             self.fill_leaf_map(dir, map)?;
         }
@@ -193,7 +201,7 @@ impl Directories {
         let hash = root.hasher.hash(name).hash;
         let path = self.index_path(dir, &root, hash)?;
         let is_next_too = path.end.is_some_and(|end| end & !1 == hash);
-        Ok(((!is_next_too).then_some(OnlyLeaf { logical: path.leaf, block: None }), seen))
+        Ok(((!is_next_too).then_some(OnlyLeaf { logical: path.leaf, is_shown: false }), seen))
     }
 
     /// Shows the index in the map of its leaves.
@@ -219,21 +227,41 @@ impl Directories {
         Ok(())
     }
 
-    /// The block of a leaf whose lock is held.
-    fn leaf_buffer(&self, dir: &Arc<Inode>, leaf: OnlyLeaf, lock: &mut LeafGuard<'_>) -> Result<Arc<Buffer>> {
+    /// The block of a leaf that is held.
+    pub(super) fn buffer_of(&self, dir: &Arc<Inode>, held: &HeldLeaf<'_>) -> Result<Arc<Buffer>> {
+        match self.kept_buffer(dir, held.leaf, &held.lock) {
+            Some(buffer) => Ok(buffer),
+            None => self.directory_buffer(dir, held.leaf.logical, BufferKind::Directory(dir.owner())),
+        }
+    }
+
+    /// The block of a leaf that its lock keeps.
+    fn kept_buffer(&self, dir: &Inode, leaf: OnlyLeaf, lock: &LeafGuard<'_>) -> Option<Arc<Buffer>> {
         let kind = BufferKind::Directory(dir.owner());
         let is_it = |kept: &&KeptLeaf| kept.logical == leaf.logical && kept.buffer.is_valid(kind);
-        if let Some(kept) = lock.as_ref().filter(is_it) {
-            return Ok(kept.buffer.clone());
+        lock.as_ref().filter(is_it).map(|kept| kept.buffer.clone())
+    }
+
+    /// The block of a leaf whose lock is held.
+    fn leaf_buffer(
+        &self,
+        dir: &Arc<Inode>,
+        map: &LeafMap,
+        leaf: OnlyLeaf,
+        lock: &mut LeafGuard<'_>,
+    ) -> Result<Arc<Buffer>> {
+        if let Some(buffer) = self.kept_buffer(dir, leaf, lock) {
+            return Ok(buffer);
         }
-        let buffer = match leaf.block {
-            Some(block) => {
-                self.buffer(block, kind, Location::of(Structure::DirectoryBlock).inode(dir.number))?
-            }
-            None => self.directory_buffer(dir, leaf.logical, kind)?,
+        let kind = BufferKind::Directory(dir.owner());
+        let buffer = if leaf.is_shown {
+            let location = Location::of(Structure::DirectoryBlock).inode(dir.number);
+            self.buffer(map.block_of(leaf.logical), kind, location)?
+        } else {
+            self.directory_buffer(dir, leaf.logical, kind)?
         };
         if let LeafGuard::Alone(lock) = lock {
-            **lock = Some(KeptLeaf { logical: leaf.logical, buffer: buffer.clone() });
+            map.keep(lock, KeptLeaf { logical: leaf.logical, buffer: buffer.clone() });
         }
         Ok(buffer)
     }
@@ -251,25 +279,24 @@ fn lock_leaf(map: &LeafMap, leaf: LogicalBlock, hold: LeafHold) -> LeafGuard<'_>
 /// ends it.
 pub(super) struct IndexChange<'a> {
     map: &'a LeafMap,
-    is_shown: bool,
+    is_whole: bool,
 }
 
 impl<'a> IndexChange<'a> {
     pub(super) fn begin(map: &'a LeafMap) -> Self {
         map.index_version.fetch_add(1, Ordering::AcqRel);
-        Self { map, is_shown: false }
+        Self { map, is_whole: false }
     }
 
-    /// Ends it with one leaf more, from a hash on.
-    pub(super) fn end_with(mut self, hash: u32, leaf: Leaf) {
-        self.map.insert(hash, leaf);
-        self.is_shown = true;
+    /// Ends it; the map has yet to show it, before the leaf that was divided is let go.
+    pub(super) fn end(mut self) {
+        self.is_whole = true;
     }
 }
 
 impl Drop for IndexChange<'_> {
     fn drop(&mut self) {
-        if !self.is_shown {
+        if !self.is_whole {
             self.map.forget();
         }
         self.map.index_version.fetch_add(1, Ordering::AcqRel);

@@ -69,12 +69,14 @@ impl Deref for Directories {
 
 impl Directories {
     pub(crate) fn new(lower: Inodes) -> Self {
+        // Leaves that stay in memory are a small part of what may.
+        let kept_max = lower.buffers.count_max() / 8;
         Self {
             lower,
             negative_lookups: NegativeLookupHint::new(),
             recent_blocks: RecentDirectoryBlocks::new(),
             recent_attributes: RecentDirectoryAttributes::new(),
-            leaf_maps_left: LeafMapsLeft::new(),
+            leaf_maps_left: LeafMapsLeft::new(kept_max),
         }
     }
 

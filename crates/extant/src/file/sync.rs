@@ -16,7 +16,7 @@ impl Files {
     /// The journal's and the device's; `Io` once if data of any file was lost before; `Corrupt` once if damage kept
     /// something from being deleted.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.evict_unlinked();
+        self.evict_all_unlinked();
         let Some(journal) = &self.journal else { return Ok(()) };
         let flushed = self.flush_all();
         let written = journal.flush_epoch();

@@ -73,6 +73,11 @@ impl<T: Cached> Cache<T> {
         Self { shards: (0..shards).map(shard).collect(), shard_count_max }
     }
 
+    /// About how many objects it holds that are not in use.
+    pub(crate) fn count_max(&self) -> usize {
+        self.shards.len() * self.shard_count_max
+    }
+
     fn shard(&self, key: u64) -> &Shard<T> {
         &self.shards[shard_of(key, self.shards.len())]
     }

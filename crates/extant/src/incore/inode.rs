@@ -25,58 +25,65 @@ use crate::incore::leaf_map::LeafMap;
 use crate::incore::pages::{DelallocState, InodePages};
 
 /// An inode in memory.
+///
+/// Its fields lie in this order: what all who use it look at and few change, what is seldom used, then what changes often. So no cache line
+/// has both of the first and of the last, wherever it begins.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Inode {
     pub(crate) number: InodeNumber,
     pub(crate) generation: u32,
     /// The content: extents and data of a file, entries of a directory. Readers share it.
     pub(crate) content: BiasedRwLock<()>,
-    /// The extended attributes.
-    pub(crate) xattrs: RwLock<()>,
-    /// The position of its inode: the block of the table and the byte in it.
-    pub(crate) home: (FsBlock, usize),
-    /// Blocks preallocated for its content; made when they are first asked for.
-    preallocations: OnceBox<Arc<Preallocations>>,
-    /// The directory that it was made in, if that was since it came into memory.
-    pub(crate) directory: InodeNumber,
-    /// Where its last subdirectory went, of a directory.
-    pub(crate) last_group: LastGroup,
+    /// The inode's flags, and above them its type and permissions, for readers without `INODE_STATE`.
+    flags_and_mode: AtomicU64,
+    /// See [`Inode::needs_time`].
+    time_noted: AtomicU64,
     /// Its state in the page cache; made when it is first asked for.
     paged: OnceBox<Paged>,
-    /// Data that could not be written back.
-    pub(crate) writeback_error: WritebackError,
-    /// Cut to nothing since it was last flushed: what is written then must not be lost with what was there before.
-    pub(crate) is_replaced: AtomicBool,
     /// Distinguishes a directory whose names are cached from all others that were ever in memory; 0 if none are.
     pub(crate) identity: AtomicU64,
     /// For a directory: some of its cached names had no room near the others.
     pub(crate) has_far_names: AtomicBool,
-    state: BiasedMutex<InodeState>,
-    /// Where the content ends ([`InodeState::size`]), for readers without `INODE_STATE` (kernel `i_size_read`).
-    size: AtomicU64,
-    /// The inode's flags, and above them its type and permissions, likewise.
-    flags_and_mode: AtomicU64,
-    /// See [`Inode::needs_time`].
-    time_noted: AtomicU64,
-    pub(crate) users: AtomicU32,
-    recently_used: AtomicBool,
+
+    /// The directory that it was made in, if that was since it came into memory.
+    pub(crate) directory: InodeNumber,
+    /// The position of its inode: the block of the table and the byte in it.
+    pub(crate) home: (FsBlock, usize),
+    /// The extended attributes.
+    pub(crate) xattrs: RwLock<()>,
+    /// Blocks preallocated for its content; made when they are first asked for.
+    preallocations: OnceBox<Arc<Preallocations>>,
+    /// Where its last subdirectory went, of a directory.
+    pub(crate) last_group: LastGroup,
+    /// Data that could not be written back.
+    pub(crate) writeback_error: WritebackError,
+    /// Cut to nothing since it was last flushed: what is written then must not be lost with what was there before.
+    pub(crate) is_replaced: AtomicBool,
     /// Made without a name, and may get one.
     linkable: AtomicBool,
     /// In the orphan list. Changes under its lock.
     orphan: AtomicBool,
+    recently_used: AtomicBool,
+    pub(crate) users: AtomicU32,
+
+    state: BiasedMutex<InodeState>,
+    /// Where the content ends ([`InodeState::size`]), for readers without `INODE_STATE` (kernel `i_size_read`).
+    size: AtomicU64,
 }
 
 /// The state of an inode whose content is in the page cache, or is used by several threads.
 #[derive(Debug)]
+#[repr(C)]
 struct Paged {
-    locks: ContentLocks,
-    pages: BiasedRwLock<InodePages>,
-    writeback: extant_writeback::InodeWriteback,
-    writers: Writers,
-    /// The leaves of a directory whose names threads change at once.
+    /// The leaves of a directory whose names threads change at once; away from the locks, which they take more seldom.
     leaf_map: OnceBox<LeafMap>,
     /// Waits of threads that change a directory's names for each other.
     waits: AtomicU32,
+    pages: BiasedRwLock<InodePages>,
+    writeback: extant_writeback::InodeWriteback,
+    writers: Writers,
+    locks: ContentLocks,
 }
 
 /// Whether several threads write into a file.
@@ -252,7 +259,10 @@ impl Inode {
     /// To be called with the state's lock held, after its size, flags or mode changed.
     pub(crate) fn publish(&self, state: &InodeState) {
         self.size.store(state.size(), Ordering::Release);
-        self.flags_and_mode.store(flags_and_mode(&state.raw), Ordering::Release);
+        let flags_and_mode = flags_and_mode(&state.raw);
+        if self.flags_and_mode.load(Ordering::Relaxed) != flags_and_mode {
+            self.flags_and_mode.store(flags_and_mode, Ordering::Release);
+        }
     }
 
     /// Whether a write at this time is to be noted in the fields, which may also refuse it or be changed by it. Not if another was noted in

@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use extant_ondisk::InodeNumber;
-use extant_rt::{Arc, AtomicU64, LockClass, Mutex, Ordering, Padded, SHARDS, thread_slot};
+use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering, Padded, SHARDS, thread_slot};
 
 use crate::error::Result;
 use crate::incore::cache::Cache;
@@ -19,7 +19,7 @@ use crate::incore::unreported_errors::UnreportedErrors;
 /// exists.
 pub(crate) struct InodeRef {
     inode: Arc<Inode>,
-    evict_list: Arc<Padded<EvictList>>,
+    home: Arc<Padded<Home>>,
 }
 
 impl fmt::Debug for InodeRef {
@@ -29,15 +29,50 @@ impl fmt::Debug for InodeRef {
     }
 }
 
-/// Inodes without users that are to be deleted or have preallocated blocks, for the next thread that may take locks.
+/// Inodes without users that are to be deleted or have preallocated blocks, for the thread that let them go, once it may take locks.
 #[derive(Debug)]
 struct EvictList {
-    /// The cache's `any_evictable`, of which this shard has one bit; more shards may have the same.
-    any: Arc<Padded<AtomicU64>>,
-    bit: u64,
+    has_any: AtomicBool,
     inodes: Mutex<Vec<Arc<Inode>>>,
-    /// What other inodes without users may leave.
+}
+
+/// By [`thread_slot`].
+#[derive(Debug)]
+struct EvictLists(Box<[Padded<EvictList>]>);
+
+/// What an [`InodeRef`] needs of the cache. There is one for each thread's slot: each use counts on one, and unrelated threads write no
+/// common cache line.
+#[derive(Debug)]
+struct Home {
+    evict_lists: Arc<EvictLists>,
     cache: Arc<Cache<Inode>>,
+}
+
+impl EvictLists {
+    fn of_thread(&self) -> &EvictList {
+        &self.0[thread_slot() % SHARDS]
+    }
+}
+
+impl EvictList {
+    fn new() -> Self {
+        Self { has_any: AtomicBool::new(false), inodes: Mutex::new(LockClass::CACHE, Vec::new()) }
+    }
+
+    fn push(&self, inode: Arc<Inode>) {
+        self.inodes.lock().push(inode);
+        self.has_any.store(true, Ordering::Release);
+    }
+
+    fn has_any(&self) -> bool {
+        self.has_any.load(Ordering::Relaxed)
+    }
+
+    fn take(&self) -> Vec<Arc<Inode>> {
+        // Before the inodes: one that comes later sets it again.
+        self.has_any.swap(false, Ordering::AcqRel);
+        std::mem::take(&mut *self.inodes.lock())
+    }
 }
 
 impl InodeRef {
@@ -56,7 +91,7 @@ impl Deref for InodeRef {
 impl Clone for InodeRef {
     fn clone(&self) -> Self {
         self.inode.users.fetch_add(1, Ordering::Relaxed);
-        Self { inode: self.inode.clone(), evict_list: self.evict_list.clone() }
+        Self { inode: self.inode.clone(), home: self.home.clone() }
     }
 }
 
@@ -71,10 +106,9 @@ impl Drop for InodeRef {
         drop(state);
         let is_replaced = self.inode.is_replaced.load(Ordering::Relaxed);
         if is_unlinked || is_replaced || self.inode.may_have_preallocations() {
-            self.evict_list.inodes.lock().push(self.inode.clone());
-            self.evict_list.any.fetch_or(self.evict_list.bit, Ordering::Release);
+            self.home.evict_lists.of_thread().push(self.inode.clone());
         } else {
-            self.evict_list.cache.let_go(&self.inode);
+            self.home.cache.let_go(&self.inode);
         }
     }
 }
@@ -83,50 +117,37 @@ impl Drop for InodeRef {
 #[derive(Debug)]
 pub(crate) struct InodeCache {
     inodes: Arc<Cache<Inode>>,
-    /// A bit for each shard that may hold any.
-    any_evictable: Arc<Padded<AtomicU64>>,
-    /// By [`thread_slot`]: each use counts on one, and unrelated threads write no common cache line.
-    evict_lists: Vec<Arc<Padded<EvictList>>>,
+    evict_lists: Arc<EvictLists>,
+    /// By [`thread_slot`].
+    homes: Vec<Arc<Padded<Home>>>,
     pub(crate) unreported_errors: UnreportedErrors,
 }
 
 impl InodeCache {
     /// A cache of about `count_max` inodes that are not in use.
     pub(crate) fn new(count_max: usize) -> Self {
-        let any_evictable = Arc::new(Padded(AtomicU64::new(0)));
         let cache = Arc::new(Cache::new(count_max));
-        let shard = |index| {
-            let inodes = Mutex::new(LockClass::CACHE, Vec::new());
-            Arc::new(Padded(EvictList {
-                any: any_evictable.clone(),
-                bit: 1_u64 << (index % u64::BITS as usize),
-                inodes,
-                cache: cache.clone(),
-            }))
-        };
-        let evict_lists = (0..SHARDS).map(shard).collect();
-        Self { inodes: cache, any_evictable, evict_lists, unreported_errors: UnreportedErrors::new() }
+        let evict_lists = Arc::new(EvictLists((0..SHARDS).map(|_| Padded(EvictList::new())).collect()));
+        let home = |_| Arc::new(Padded(Home { evict_lists: evict_lists.clone(), cache: cache.clone() }));
+        let homes = (0..SHARDS).map(home).collect();
+        Self { inodes: cache, evict_lists, homes, unreported_errors: UnreportedErrors::new() }
     }
 
-    /// Whether inodes have lost their last user and leave something to do.
+    /// Whether inodes have lost their last user by the calling thread and leave something to do.
+    #[inline]
     pub(crate) fn has_evictable(&self) -> bool {
-        self.any_evictable.load(Ordering::Relaxed) != 0
+        self.evict_lists.of_thread().has_any()
     }
 
-    /// Takes the inodes out that lost their last user and leave something to do.
+    /// Takes those inodes out.
     pub(crate) fn take_evictable(&self) -> Vec<Arc<Inode>> {
-        let mut inodes = Vec::new();
-        // Before the inodes: one that comes later sets its bit again.
-        let mut bits = self.any_evictable.swap(0, Ordering::AcqRel);
-        while bits != 0 {
-            for list in
-                self.evict_lists.iter().skip(bits.trailing_zeros() as usize).step_by(u64::BITS as usize)
-            {
-                inodes.append(&mut list.inodes.lock());
-            }
-            bits &= bits - 1;
-        }
-        inodes
+        self.evict_lists.of_thread().take()
+    }
+
+    /// As [`InodeCache::take_evictable`], of any thread.
+    pub(crate) fn take_all_evictable(&self) -> Vec<Arc<Inode>> {
+        let lists = self.evict_lists.0.iter().filter(|list| list.has_any());
+        lists.flat_map(|list| list.take()).collect()
     }
 
     /// A use of the inode, which `read` brings from the disk if it is not in memory.
@@ -162,6 +183,6 @@ impl InodeCache {
     /// A use of an inode that the caller knows to be in the cache.
     pub(crate) fn used(&self, inode: &Arc<Inode>) -> InodeRef {
         inode.users.fetch_add(1, Ordering::Relaxed);
-        InodeRef { inode: inode.clone(), evict_list: self.evict_lists[thread_slot() % SHARDS].clone() }
+        InodeRef { inode: inode.clone(), home: self.homes[thread_slot() % SHARDS].clone() }
     }
 }

@@ -2,41 +2,47 @@
 //!
 //! A walk over the index takes the locks of its blocks, the root's among them, which all walks share. This copy of it is read without one,
 //! in parts by hash: threads that look for names in different leaves write no common line, and a leaf that is divided changes the parts of its
-//! own hashes alone. A lock keeps the leaf that was used last under it, so that threads find that past the cache, too.
+//! own hashes alone. A lock keeps its leaf, so that threads find that past the cache, too.
 //!
-//! Some 500 KiB each; a mounted file system has [`COUNT_MAX`] at most.
+//! Some 60 KiB each at first, and with 60,000 leaves 10 MiB; a mounted file system has [`COUNT_MAX`] at most. When too many leaves begin in a
+//! part, more parts show all of them before those that did are left.
 //!
-//! Locks: `LEAF`, never two at once.
+//! Locks: `LEAF`, never two at once; `CACHE` inside, one for all parts.
 //!
 //! Invariants: what [`LeafMap::find`] gives is true if its [`Seen`] is current once the leaf's lock is held, and stays true until that is
-//! let go: which leaf holds a hash changes under the leaf's lock, and changes the hash's part. Changes are made under `MAPPING` of the
-//! directory, alone, or `INODE`, between two increments of the part's version: stored with release and loaded with acquire, so that who sees
-//! one of them sees the first increment, too.
+//! let go: which leaf holds a hash changes under the leaf's lock, and changes the hash's part before that lock is let go. Parts are changed by
+//! one thread at a time, between two increments of the part's version: stored with release and loaded with acquire, so that who sees one of
+//! them sees the first increment, too. A leaf that the index got under `MAPPING` is shown afterwards, and may be already if another thread
+//! filled the map in between.
 //!
 //! Tests: below, `tests/shared_dirs.rs`.
 
 use extant_ondisk::dir_hash::DirHasher;
 use extant_ondisk::{FsBlock, LogicalBlock};
-use extant_rt::{Arc, AtomicU32, AtomicU64, LockClass, Ordering, Padded, RwLock, spread, yield_now};
+use extant_rt::{
+    Arc, AtomicU32, AtomicU64, AtomicUsize, LockClass, Mutex, OnceBox, Ordering, Padded, RwLock, yield_now,
+};
 
 use crate::incore::buffer::Buffer;
 
-/// How many directories of a file system have one: the leaves that their locks keep stay in memory, 16 MiB of blocks of 4 KiB.
+/// How many directories of a file system have one.
 const COUNT_MAX: u32 = 4;
 
-/// Locks for the leaves: so many that threads at different leaves seldom meet.
-const LOCKS: usize = if cfg!(extant_rt = "shuttle") { 4 } else { 1024 };
+/// Locks that come into memory together.
+const CHUNK: usize = if cfg!(extant_rt = "shuttle") { 4 } else { 64 };
 
-/// Parts of the hashes at first, when a leaf that is divided fills many of them, and at most: they become more when too many leaves begin in
-/// one.
+/// Blocks of the directory that there is room for: a larger index is walked over.
+const BLOCKS_MAX: usize = if cfg!(extant_rt = "shuttle") { 64 } else { 1 << 16 };
+
+/// Parts of the hashes at first, when a leaf that is divided fills many of them. They become more when too many leaves begin in one.
 const PARTS_MIN: u32 = if cfg!(extant_rt = "shuttle") { 2 } else { 256 };
-const PARTS_MAX: u32 = 8 * PARTS_MIN;
+/// So many times as many then.
+const PARTS_GROW: u32 = 8;
+/// So many times at most.
+const PARTS_LEVELS: usize = 3;
 
 /// Leaves that may begin in a part: it fills two cache lines.
 const BEGINNINGS: usize = 14;
-
-/// Blocks of the directory that there is room for: a larger index is walked over.
-const BLOCKS_MAX: usize = 8192;
 
 /// In place of the parts that show the index: it is to be filled.
 const NOTHING_YET: u32 = 0;
@@ -50,26 +56,27 @@ pub(crate) struct Leaf {
     pub(crate) block: FsBlock,
 }
 
-/// How many more directories may have a map, and how many had one.
+/// How many more directories may have a map, and how many had one; how many more leaves their locks may keep.
 #[derive(Clone, Debug)]
-pub(crate) struct LeafMapsLeft(Arc<(AtomicU32, AtomicU64)>);
+pub(crate) struct LeafMapsLeft(Arc<(AtomicU32, AtomicU64, AtomicUsize)>);
 
 impl LeafMapsLeft {
-    pub(crate) fn new() -> Self {
-        Self(Arc::new((AtomicU32::new(COUNT_MAX), AtomicU64::new(0))))
+    /// Their locks keep that many leaves at most.
+    pub(crate) fn new(kept_max: usize) -> Self {
+        Self(Arc::new((AtomicU32::new(COUNT_MAX), AtomicU64::new(0), AtomicUsize::new(kept_max))))
     }
 
     /// A map that shows nothing yet, if another one may be.
     pub(crate) fn take(&self, hasher: DirHasher) -> Option<LeafMap> {
         let one_less = |left: u32| left.checked_sub(1);
-        let (left, made) = &*self.0;
+        let (left, made, _) = &*self.0;
         left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).ok()?;
         let number = made.fetch_add(1, Ordering::Relaxed);
         Some(LeafMap::new(hasher, number, self.clone()))
     }
 }
 
-/// The lock of leaves, with the one that was used last under it.
+/// The lock of a leaf, with the leaf itself, once it was changed.
 pub(crate) type LeafLock = RwLock<Option<KeptLeaf>>;
 
 /// A leaf in memory.
@@ -77,6 +84,14 @@ pub(crate) type LeafLock = RwLock<Option<KeptLeaf>>;
 pub(crate) struct KeptLeaf {
     pub(crate) logical: LogicalBlock,
     pub(crate) buffer: Arc<Buffer>,
+}
+
+/// By place in the directory.
+#[derive(Debug)]
+struct LeafSlot {
+    lock: LeafLock,
+    /// The block of a leaf that is shown.
+    block: AtomicU64,
 }
 
 /// A version that was read, of what changes seldom.
@@ -156,6 +171,9 @@ impl Part {
             return None;
         }
         let new = u64::from(hash) << 32 | u64::from(leaf.0);
+        if self.beginnings[..len].iter().any(|beginning| beginning.load(Ordering::Relaxed) == new) {
+            return Some(false);
+        }
         let mut at = len;
         self.change(|part| {
             while at > 0 && part.beginnings[at - 1].load(Ordering::Relaxed) > new {
@@ -182,16 +200,22 @@ pub(crate) struct LeafMap {
     shown: AtomicU32,
     /// How many parts are to show it.
     part_count: AtomicU32,
-    parts: Box<[Padded<Part>]>,
-    /// By place in the directory: the block of a leaf that is shown.
-    blocks: Box<[AtomicU64]>,
-    locks: Box<[Padded<LeafLock>]>,
+    /// [`PARTS_MIN`] of them, and each time [`PARTS_GROW`] times as many.
+    parts: [OnceBox<Box<[Padded<Part>]>>; PARTS_LEVELS],
+    /// In chunks of [`CHUNK`].
+    slots: Box<[OnceBox<[Padded<LeafSlot>; CHUNK]>]>,
+    /// Held by who changes parts.
+    changing: Padded<Mutex<()>>,
+    /// Leaves that the locks keep. It changes more often than what is beside it.
+    kept: Padded<AtomicUsize>,
     left: LeafMapsLeft,
 }
 
 impl Drop for LeafMap {
     fn drop(&mut self) {
-        self.left.0.0.fetch_add(1, Ordering::Relaxed);
+        let (left, _, kept_left) = &*self.left.0;
+        left.fetch_add(1, Ordering::Relaxed);
+        kept_left.fetch_add(self.kept.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
@@ -203,16 +227,42 @@ impl LeafMap {
             attributes_version: AtomicU64::new(number << 32),
             shown: AtomicU32::new(NOTHING_YET),
             part_count: AtomicU32::new(PARTS_MIN),
-            parts: (0..PARTS_MAX).map(|_| Padded(Part::new())).collect(),
-            blocks: (0..BLOCKS_MAX).map(|_| AtomicU64::new(0)).collect(),
-            locks: (0..LOCKS).map(|_| Padded(RwLock::new(LockClass::LEAF, None))).collect(),
+            parts: std::array::from_fn(|_| OnceBox::new()),
+            slots: (0..BLOCKS_MAX / CHUNK).map(|_| OnceBox::new()).collect(),
+            changing: Padded(Mutex::new(LockClass::CACHE, ())),
+            kept: Padded(AtomicUsize::new(0)),
             left,
         }
     }
 
     /// The lock of a leaf.
     pub(crate) fn lock_of(&self, leaf: LogicalBlock) -> &LeafLock {
-        &self.locks[spread(leaf.0.into(), LOCKS)]
+        &self.slot(leaf).lock
+    }
+
+    /// The block of a leaf that is shown, whose lock is held.
+    pub(crate) fn block_of(&self, leaf: LogicalBlock) -> FsBlock {
+        FsBlock(self.slot(leaf).block.load(Ordering::Acquire))
+    }
+
+    /// Leaves for which there is no room share the locks of others.
+    fn slot(&self, leaf: LogicalBlock) -> &LeafSlot {
+        let at = leaf.0 as usize % BLOCKS_MAX;
+        let new = |_| Padded(LeafSlot { lock: RwLock::new(LockClass::LEAF, None), block: AtomicU64::new(0) });
+        &self.slots[at / CHUNK].get_or_init(|| std::array::from_fn(new))[at % CHUNK]
+    }
+
+    /// Keeps a leaf in its lock, if too many are not kept already: it stays in memory.
+    pub(crate) fn keep(&self, lock: &mut Option<KeptLeaf>, leaf: KeptLeaf) {
+        let one_less = |left: usize| left.checked_sub(1);
+        let (_, _, left) = &*self.left.0;
+        if lock.is_none() {
+            if left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_err() {
+                return;
+            }
+            self.kept.fetch_add(1, Ordering::Relaxed);
+        }
+        *lock = Some(leaf);
     }
 
     /// Whether it is to be filled.
@@ -227,84 +277,136 @@ impl LeafMap {
 
     /// Leaves it empty for good: it has no room for the index, or the index has another hash.
     pub(crate) fn void(&self) {
+        let _changing = self.changing.lock();
         self.show_no_more(VOID);
     }
 
     /// Leaves it empty: the index is another one now.
     pub(crate) fn forget(&self) {
+        let _changing = self.changing.lock();
         self.show_no_more(NOTHING_YET);
         self.index_version.fetch_add(2, Ordering::AcqRel);
     }
 
+    /// `changing` is held.
     fn show_no_more(&self, shown: u32) {
         self.shown.store(shown, Ordering::Release);
-        self.parts.iter().for_each(|part| part.change(|_| ()));
+        self.parts_to_show().iter().for_each(|part| part.change(|_| ()));
+    }
+
+    /// So many parts.
+    fn parts(&self, count: u32) -> &[Padded<Part>] {
+        let level = ((count / PARTS_MIN).ilog2() / PARTS_GROW.ilog2()) as usize;
+        self.parts[level].get_or_init(|| (0..count).map(|_| Padded(Part::new())).collect())
+    }
+
+    fn parts_to_show(&self) -> &[Padded<Part>] {
+        self.parts(self.part_count.load(Ordering::Relaxed))
     }
 
     /// The leaf of a hash, or that the next one may hold it, too; true as long as what was seen of the map is current. `None` if it shows
     /// nothing.
-    pub(crate) fn find(&self, hash: u32) -> Option<(Option<Leaf>, Seen<'_>)> {
+    pub(crate) fn find(&self, hash: u32) -> Option<(Option<LogicalBlock>, Seen<'_>)> {
         loop {
             let count = self.shown.load(Ordering::Acquire);
             if matches!(count, NOTHING_YET | VOID) {
                 return None;
             }
-            let part = &self.parts[part_of(hash, count)];
+            let part = &self.parts(count)[part_of(hash, count)];
             let seen = Seen::of(&part.version);
             let (leaf, is_next_too) = part.find(hash);
-            let block = self.blocks.get(leaf as usize).map_or(0, |block| block.load(Ordering::Acquire));
             // Of as many parts as show it still.
             if seen.is_current() && self.shown.load(Ordering::Acquire) == count {
-                let leaf = Leaf { logical: LogicalBlock(leaf), block: FsBlock(block) };
-                return Some(((!is_next_too).then_some(leaf), seen));
+                return Some(((!is_next_too).then_some(LogicalBlock(leaf)), seen));
             }
         }
     }
 
     /// Shows these leaves, in order of hash, if there is room.
     pub(crate) fn fill(&self, leaves: &[(u32, Leaf)]) {
-        let Some(((_, first), others)) = leaves.split_first() else { return self.void() };
-        loop {
-            for part in &self.parts {
-                part.change(|part| {
-                    part.first.store(first.logical.0, Ordering::Release);
-                    part.len.store(0, Ordering::Release);
-                });
-            }
-            // From the last one on, each changes no part behind the next.
-            if self.keep_block(*first) && others.iter().rev().all(|(hash, leaf)| self.add(*hash, *leaf)) {
-                return self.shown.store(self.part_count.load(Ordering::Relaxed), Ordering::Release);
-            }
-            if !self.take_more_parts() {
-                return self.void();
-            }
+        let _changing = self.changing.lock();
+        let has_blocks = leaves.iter().all(|(_, leaf)| self.keep_block(*leaf));
+        let leaves: Vec<_> = leaves.iter().map(|(hash, leaf)| (*hash, leaf.logical)).collect();
+        if has_blocks && (self.fill_parts(&leaves) || self.fill_more_parts(&leaves)) {
+            self.shown.store(self.part_count.load(Ordering::Relaxed), Ordering::Release);
+        } else {
+            self.show_no_more(VOID);
         }
     }
 
-    /// Shows one leaf more, if it shows the index.
+    /// Shows one leaf more, if it shows the index and not that leaf.
     pub(crate) fn insert(&self, hash: u32, leaf: Leaf) {
-        if !self.is_to_fill() && !self.is_void() && !self.add(hash, leaf) {
-            match self.take_more_parts() {
-                true => self.show_no_more(NOTHING_YET),
-                false => self.void(),
-            }
+        let _changing = self.changing.lock();
+        if self.is_to_fill() || self.is_void() {
+            return;
+        }
+        if !self.keep_block(leaf) {
+            return self.show_no_more(VOID);
+        }
+        if self.add(hash, leaf.logical) {
+            return;
+        }
+        // More parts show all leaves before those that do now are left.
+        let old = self.parts_to_show();
+        let mut leaves = Self::leaves_of(old);
+        leaves.insert(leaves.partition_point(|(start, _)| *start < hash), (hash, leaf.logical));
+        if self.fill_more_parts(&leaves) {
+            self.shown.store(self.part_count.load(Ordering::Relaxed), Ordering::Release);
+            old.iter().for_each(|part| part.change(|_| ()));
+        } else {
+            self.show_no_more(VOID);
         }
     }
 
-    /// Whether there are more parts to be filled.
-    fn take_more_parts(&self) -> bool {
-        self.part_count.swap(PARTS_MAX, Ordering::Relaxed) < PARTS_MAX
+    /// The leaves that parts show, in order of hash.
+    fn leaves_of(parts: &[Padded<Part>]) -> Vec<(u32, LogicalBlock)> {
+        let first = parts.first().map(|part| (0, LogicalBlock(part.first.load(Ordering::Relaxed))));
+        let others = parts.iter().flat_map(|part| {
+            let len = (part.len.load(Ordering::Relaxed) as usize).min(BEGINNINGS);
+            part.beginnings[..len].iter().map(|beginning| {
+                let beginning = beginning.load(Ordering::Relaxed);
+                ((beginning >> 32) as u32, LogicalBlock(beginning as u32))
+            })
+        });
+        first.into_iter().chain(others).collect()
+    }
+
+    /// Has the parts that are to show the index, and do not yet, show these leaves. Whether there was room.
+    fn fill_parts(&self, leaves: &[(u32, LogicalBlock)]) -> bool {
+        let Some(((_, first), others)) = leaves.split_first() else { return false };
+        for part in self.parts_to_show() {
+            part.change(|part| {
+                part.first.store(first.0, Ordering::Release);
+                part.len.store(0, Ordering::Release);
+            });
+        }
+        // From the last one on, each changes no part behind the next.
+        others.iter().rev().all(|(hash, leaf)| self.add(*hash, *leaf))
+    }
+
+    /// As [`LeafMap::fill_parts`], of more parts.
+    fn fill_more_parts(&self, leaves: &[(u32, LogicalBlock)]) -> bool {
+        loop {
+            let more = self.part_count.load(Ordering::Relaxed) * PARTS_GROW;
+            if more > PARTS_MIN * PARTS_GROW.pow(PARTS_LEVELS as u32 - 1) {
+                return false;
+            }
+            self.part_count.store(more, Ordering::Relaxed);
+            if self.fill_parts(leaves) {
+                return true;
+            }
+        }
     }
 
     /// Whether there was room.
-    fn add(&self, hash: u32, leaf: Leaf) -> bool {
-        let count = self.part_count.load(Ordering::Relaxed);
-        let at = part_of(hash, count);
-        let added = if self.keep_block(leaf) { self.parts[at].insert(hash, leaf.logical) } else { None };
+    fn add(&self, hash: u32, leaf: LogicalBlock) -> bool {
+        let parts = self.parts_to_show();
+        let at = part_of(hash, parts.len() as u32);
+        let added = parts[at].insert(hash, leaf);
         if added == Some(true) {
             // Parts up to the one in which the next leaf begins begin with this one.
-            for part in &self.parts[at + 1..count as usize] {
-                part.change(|part| part.first.store(leaf.logical.0, Ordering::Release));
+            for part in &parts[at + 1..] {
+                part.change(|part| part.first.store(leaf.0, Ordering::Release));
                 if part.len.load(Ordering::Relaxed) > 0 {
                     break;
                 }
@@ -315,8 +417,11 @@ impl LeafMap {
 
     /// Whether there was room for its block.
     fn keep_block(&self, leaf: Leaf) -> bool {
-        let block = self.blocks.get(leaf.logical.0 as usize);
-        block.inspect(|block| block.store(leaf.block.0, Ordering::Release)).is_some()
+        let is_room = (leaf.logical.0 as usize) < BLOCKS_MAX;
+        if is_room {
+            self.slot(leaf.logical).block.store(leaf.block.0, Ordering::Release);
+        }
+        is_room
     }
 }
 
@@ -327,11 +432,12 @@ fn part_of(hash: u32, count: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::incore::buffer::BufferKind;
     use extant_ondisk::dir_hash::HashVersion;
 
     #[test]
     fn each_hash_is_in_the_leaf_that_begins_at_or_before_it() {
-        let left = LeafMapsLeft::new();
+        let left = LeafMapsLeft::new(1);
         let hasher = DirHasher::new(HashVersion::HalfMd4, [0; 4]);
         let map = left.take(hasher).expect("the first one");
         let leaf = |number| Leaf { logical: LogicalBlock(number), block: FsBlock(1000 + u64::from(number)) };
@@ -350,33 +456,47 @@ mod tests {
             (0xc000_0000, Some(9)),
             (u32::MAX - 1, Some(9)),
         ] {
-            assert_eq!(found(hash), number.map(leaf), "{hash}");
+            assert_eq!(found(hash), number.map(LogicalBlock), "{hash}");
         }
         let [same, divided] = [0x4000_0000, 0x9000_0000].map(|hash| map.find(hash).expect("shown").1);
         map.insert(0x8000_0000, leaf(4));
         assert!(same.is_current() && !divided.is_current());
-        assert_eq!(found(0x9000_0000), Some(leaf(4)));
-        assert_eq!(found(0xc000_0000), Some(leaf(9)), "where the next one begins");
+        assert_eq!(found(0x9000_0000), Some(LogicalBlock(4)));
+        assert_eq!(map.block_of(LogicalBlock(4)), FsBlock(1004));
+        assert_eq!(found(0xc000_0000), Some(LogicalBlock(9)), "where the next one begins");
         map.forget();
         assert!(!same.is_current() && map.is_to_fill());
         map.fill(&[(0, leaf(1))]);
         let seen = map.find(2).expect("shown").1;
-        (1..=BEGINNINGS as u32).for_each(|more| map.insert(100 * more, leaf(more + 1)));
+        (1..=BEGINNINGS as u32).for_each(|more| map.insert(more << 20, leaf(more + 1)));
         assert!(map.find(0).is_some());
         map.insert(6, leaf(0));
-        assert!(map.find(0).is_none() && map.is_to_fill() && !seen.is_current(), "parts become more");
+        assert!(!seen.is_current(), "parts become more");
+        for (hash, number) in [(2, 1), (6, 0), (3 << 19, 2), (u32::MAX - 1, 15)] {
+            assert_eq!(found(hash), Some(LogicalBlock(number)), "{hash}");
+        }
         let spread: Vec<_> = (0..4000).map(|number| (number << 20, leaf(number))).collect();
         map.fill(&spread);
         assert!(map.find(0).is_some());
         for (hash, of_hash) in spread {
-            assert_eq!(found(hash + 0x8_0000), Some(of_hash));
+            assert_eq!(found(hash + 0x8_0000), Some(of_hash.logical));
         }
         let close: Vec<_> = (0..=BEGINNINGS as u32 + 1).map(|number| (2 * number, leaf(number))).collect();
         map.fill(&close);
         assert!(map.find(0).is_none() && map.is_void(), "no room");
+        let keep = |number| {
+            let kind = BufferKind::Symlink;
+            let buffer = Buffer::new(FsBlock(number), kind, Arc::from([0; 4]));
+            let logical = LogicalBlock(number as u32);
+            let mut lock = map.lock_of(logical).write();
+            map.keep(&mut lock, KeptLeaf { logical, buffer });
+            lock.is_some()
+        };
+        assert!(keep(1) && keep(1) && !keep(2), "one leaf may be kept");
         let others: Vec<_> = (1..COUNT_MAX).map(|_| left.take(hasher).expect("one of a few")).collect();
         assert!(left.take(hasher).is_none());
         drop((map, others));
         assert!(left.take(hasher).is_some());
+        assert_eq!(left.0.2.load(Ordering::Relaxed), 1, "what was kept may be again");
     }
 }

@@ -68,7 +68,7 @@ impl Inodes {
                 }
             }
         }
-        self.evict_unlinked();
+        self.evict_all_unlinked();
         Ok(finished)
     }
 
@@ -190,22 +190,31 @@ impl Inodes {
         Ok(())
     }
 
-    /// Discards the preallocations of inodes without users, and deletes those without links. Called where no lock is held. An
-    /// inode that cannot be deleted now stays in the on-disk list for the next mount; the next sync or unmount reports damage
+    /// Discards the preallocations of inodes whose last use the calling thread dropped, and deletes those without links. Called where no lock
+    /// is held. An inode that cannot be deleted now stays in the on-disk list for the next mount; the next sync or unmount reports damage
     /// that is the reason.
+    #[inline]
     pub(crate) fn evict_unlinked(&self) {
-        if !self.inodes.has_evictable() {
-            return;
-        }
-        self.evict_unlinked_once();
-        // Deleted inodes may have left values of their attributes.
-        if self.features.has_value_inodes {
-            self.evict_unlinked_once();
+        if self.inodes.has_evictable() {
+            self.evict(self.inodes.take_evictable());
         }
     }
 
-    fn evict_unlinked_once(&self) {
-        for inode in self.inodes.take_evictable() {
+    /// As [`Inodes::evict_unlinked`], of inodes that any thread dropped.
+    pub(crate) fn evict_all_unlinked(&self) {
+        self.evict(self.inodes.take_all_evictable());
+    }
+
+    fn evict(&self, inodes: Vec<Arc<Inode>>) {
+        self.evict_once(inodes);
+        // Deleted inodes may have left values of their attributes.
+        if self.features.has_value_inodes {
+            self.evict_once(self.inodes.take_evictable());
+        }
+    }
+
+    fn evict_once(&self, inodes: Vec<Arc<Inode>>) {
+        for inode in inodes {
             if inode.user_count() > 0 {
                 continue;
             }

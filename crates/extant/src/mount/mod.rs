@@ -284,7 +284,7 @@ impl Volume {
     fn shutdown_clean(&self, journal: &Journal) -> Result<()> {
         self.tables.stop();
         let flushed = self.finish_flushing();
-        self.evict_unlinked();
+        self.evict_all_unlinked();
         self.allocator.discard_preallocations(u64::MAX);
         let closed = journal.close();
         self.failed.store(true, Ordering::Release);

@@ -95,7 +95,7 @@ impl Namespace {
         {
             let parent = self.attributes_of_directory(dir);
             self.check_may_add(&parent)?;
-            if let Some(plan) = self.plan_insert_into_leaf(dir, &parent, &leaf)? {
+            if let Some(plan) = self.plan_insert_into_leaf(&parent, &leaf)? {
                 return self.create_as_planned(dir, parent, name, new, plan);
             }
             if !self.divide_leaf(dir, name, &leaf)? {

@@ -29,7 +29,7 @@ mod slots;
 
 use extant_rt::{Arc, AtomicU64, Ordering, Padded};
 
-use self::index::{Index, Region, SLOTS_MAX};
+use self::index::{Index, Place, Region, SLOTS_MAX};
 use self::slots::{Slot, Slots};
 use crate::incore::inode::Inode;
 use crate::incore::inode_cache::InodeCache;
@@ -53,7 +53,8 @@ struct Dentry {
     dir: u64,
     /// None if the directory has no such name.
     inode: Option<Arc<Inode>>,
-    region: Region,
+    /// Where in the index it is.
+    place: Place,
     len: u8,
     name: [u8; BYTES_MAX],
 }
@@ -126,14 +127,18 @@ impl Dcache {
     pub(crate) fn put(&self, inodes: &InodeCache, dir: &Inode, name: &[u8], inode: Option<&Arc<Inode>>) {
         self.identify(dir);
         let Some(key) = Key::new(dir, name) else { return };
+        // Otherwise the line is hardly another thread's, and its first reads need not wait for each other.
+        if key.may_be_far && dir.leaf_map().is_some() {
+            self.index.expect_far(&key);
+        }
         if self.replace(inodes, &key, inode) {
             return;
         }
         let (number, slot) = self.slots.to_fill();
         let mut entry = slot.entry.write();
         let old = self.empty(number, &mut entry);
-        let region = self.enter(dir, &key, number);
-        *entry = key.entry(inode, region);
+        let place = self.enter(dir, &key, number);
+        *entry = key.entry(inode, place);
         drop(entry);
         old.let_go(inodes);
     }
@@ -161,8 +166,8 @@ impl Dcache {
             let old = if is_entered {
                 self.empty(number, &mut entry)
             } else {
-                let region = entry.region;
-                entry.replace(key.entry(inode, region))
+                let place = entry.place;
+                entry.replace(key.entry(inode, place))
             };
             // A negative entry is looked up less often than a positive one.
             if inode.is_none() {
@@ -196,7 +201,7 @@ impl Dcache {
 
     /// Takes what a slot holds out of it and out of the index.
     fn empty(&self, number: usize, entry: &mut Dentry) -> Dentry {
-        self.index.take_out(&entry.key(), entry.region, number);
+        self.index.take_out(&entry.key(), entry.place, number);
         entry.replace(Dentry::default())
     }
 
@@ -206,16 +211,15 @@ impl Dcache {
     }
 
     /// Enters a slot into the index, and says where.
-    fn enter(&self, dir: &Inode, key: &Key<'_>, number: usize) -> Region {
-        if self.index.enter_near(key, number) {
-            return Region::Near;
+    fn enter(&self, dir: &Inode, key: &Key<'_>, number: usize) -> Place {
+        if let Some(place) = self.index.enter_near(key, number) {
+            return place;
         }
         // The directory's lock orders this before what other threads do that hold it alone.
         if !dir.has_far_names.load(Ordering::Relaxed) {
             dir.has_far_names.store(true, Ordering::Relaxed);
         }
-        self.index.enter_far(key, number);
-        Region::Far
+        self.index.enter_far(key, number)
     }
 
     /// Distinguishes the directory from all others that were ever in memory.
@@ -230,7 +234,12 @@ impl Dcache {
 impl Dentry {
     fn key(&self) -> Key<'_> {
         let name = &self.name[..usize::from(self.len)];
-        Key { dir: self.dir, may_be_far: self.region == Region::Far, name, hash: hash(self.dir, name) }
+        Key {
+            dir: self.dir,
+            may_be_far: self.place.region() == Region::Far,
+            name,
+            hash: hash(self.dir, name),
+        }
     }
 
     fn replace(&mut self, new: Self) -> Self {
@@ -247,7 +256,7 @@ impl Dentry {
 
 impl Default for Dentry {
     fn default() -> Self {
-        Self { dir: 0, inode: None, region: Region::Near, len: 0, name: [0; BYTES_MAX] }
+        Self { dir: 0, inode: None, place: Place::default(), len: 0, name: [0; BYTES_MAX] }
     }
 }
 
@@ -264,10 +273,10 @@ impl<'n> Key<'n> {
         is_entered.then(|| Self { dir: identity, may_be_far, name, hash: hash(identity, name) })
     }
 
-    fn entry(&self, inode: Option<&Arc<Inode>>, region: Region) -> Dentry {
+    fn entry(&self, inode: Option<&Arc<Inode>>, place: Place) -> Dentry {
         let mut name = [0; BYTES_MAX];
         name[..self.name.len()].copy_from_slice(self.name);
-        Dentry { dir: self.dir, inode: inode.cloned(), region, len: self.name.len() as u8, name }
+        Dentry { dir: self.dir, inode: inode.cloned(), place, len: self.name.len() as u8, name }
     }
 
     fn is_of(&self, entry: &Dentry) -> bool {

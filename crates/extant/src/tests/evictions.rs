@@ -125,3 +125,22 @@ fn an_inode_that_is_in_use_again_is_not_deleted() {
     drop(root);
     volume.unmount().unwrap();
 }
+
+/// Threads delete what they let go; a sync also what one that did nothing afterwards let go.
+#[test]
+fn an_inode_let_go_by_a_thread_that_ended_is_deleted_by_the_next_sync() {
+    let device = Arc::new(MemoryDevice::new(8 << 20));
+    crate::mkfs::Mkfs::new().format(&*device).expect("an empty disk");
+    let volume = super::disk::mount(&device);
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
+    let file = volume.create(&root, b"file", &new(NewKind::File)).unwrap();
+    let number = file.number;
+    volume.unlink(&root, b"file").unwrap();
+    let file = std::sync::Mutex::new(Some(file));
+    extant_rt::parallel(1, |_| drop(file.lock().expect("no panic").take()));
+    assert!(volume.allocator.is_inode_allocated(number).unwrap());
+    volume.sync().unwrap();
+    assert!(!volume.allocator.is_inode_allocated(number).unwrap());
+    drop(root);
+    volume.unmount().unwrap();
+}

@@ -48,6 +48,12 @@ impl<'a> LeafSplit<'a> {
         hash(self.kept) | u32::from(hash(self.kept) == hash(self.kept.wrapping_sub(1)))
     }
 
+    /// Whether the new entry belongs to the upper leaf.
+    #[must_use]
+    pub fn is_new_in_upper(&self) -> bool {
+        self.sorted[self.kept..].iter().any(|(_, entry)| entry.name == self.new)
+    }
+
     /// Fills two blocks, neither of them the leaf that was planned, with packed entries; a summed block's tail
     /// has no checksum yet.
     pub fn write(&self, lower: &mut [u8], upper: &mut [u8]) {

@@ -12,17 +12,18 @@ const WORDS: usize = 16;
 const SLOTS_PER_BUCKET: usize = 8;
 /// Chunks of a directory's part: half of their words hold 2,048 names.
 const PART_CHUNKS: usize = 4;
-/// Bits of a word for the number of a slot.
-const NUMBER_BITS: u32 = 24;
-const NUMBER_MASK: u32 = (1 << NUMBER_BITS) - 1;
+/// Bits of a word for the number of a slot at most.
+const NUMBER_BITS_MAX: u32 = 24;
 /// As many slots as have numbers, besides 0.
-pub(super) const SLOTS_MAX: usize = NUMBER_MASK as usize;
+pub(super) const SLOTS_MAX: usize = (1 << NUMBER_BITS_MAX) - 1;
 
 #[derive(Debug)]
 pub(super) struct Index {
     near: Vec<Chunk>,
     /// Apart from the others, for a look-up here mostly finds nothing, and should not wait for a thread that enters names there.
     far: Vec<Chunk>,
+    /// The bits of a word for the number of a slot; those above tell names apart without a look at their slots.
+    number_mask: u32,
 }
 
 type Chunk = OnceBox<[Bucket; CHUNK]>;
@@ -32,7 +33,7 @@ type Chunk = OnceBox<[Bucket; CHUNK]>;
 #[repr(align(64))]
 struct Bucket([AtomicU32; WORDS]);
 
-/// Where a name is in the index.
+/// The two places in which a name may have its bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Region {
     /// In its directory's part.
@@ -41,13 +42,37 @@ pub(super) enum Region {
     Far,
 }
 
+/// The word of a name: its region in bit 7, and below that its number in the bucket.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Place(u8);
+
+impl Place {
+    const FAR: u8 = 1 << 7;
+
+    fn new(region: Region, word: usize) -> Self {
+        Self(word as u8 | if region == Region::Far { Self::FAR } else { 0 })
+    }
+
+    pub(super) fn region(self) -> Region {
+        if self.0 & Self::FAR == 0 { Region::Near } else { Region::Far }
+    }
+
+    fn word(self) -> usize {
+        usize::from(self.0 & !Self::FAR) % WORDS
+    }
+}
+
 impl Index {
     /// For the names in that many slots.
     pub(super) fn new(slots: usize) -> Self {
         let count = (slots / (CHUNK * SLOTS_PER_BUCKET)).max(1);
         // A power of two.
         let new = || (0..1 << count.ilog2()).map(|_| OnceBox::new()).collect();
-        Self { near: new(), far: new() }
+        Self {
+            near: new(),
+            far: new(),
+            number_mask: (slots.min(SLOTS_MAX) as u32 + 1).next_power_of_two() - 1,
+        }
     }
 
     /// The first that `look` makes of the slots where the name may be.
@@ -59,10 +84,10 @@ impl Index {
             for word in &chunk[in_chunk(key)].0 {
                 // Acquire pairs with the release in `Bucket::enter`: the chunk of slots is there. What the slot holds its lock says.
                 let word = word.load(Ordering::Acquire);
-                if word & !NUMBER_MASK != tag(key) || word & NUMBER_MASK == 0 {
+                if word & !self.number_mask != self.tag(key) || word & self.number_mask == 0 {
                     continue;
                 }
-                if let Some(found) = look((word & NUMBER_MASK) as usize - 1) {
+                if let Some(found) = look((word & self.number_mask) as usize - 1) {
                     return Some(found);
                 }
             }
@@ -70,31 +95,47 @@ impl Index {
         None
     }
 
+    /// Has the line in which a name may be entered far away come at once to be written, and not first to be read.
+    pub(super) fn expect_far(&self, key: &Key<'_>) {
+        let _ =
+            self.bucket(key, Region::Far).0[0].compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     /// Enters a slot in the directory's part, unless there is no room.
-    pub(super) fn enter_near(&self, key: &Key<'_>, number: usize) -> bool {
-        self.bucket(key, Region::Near).enter(word(key, number))
+    pub(super) fn enter_near(&self, key: &Key<'_>, number: usize) -> Option<Place> {
+        let at = self.bucket(key, Region::Near).enter(self.word(key, number))?;
+        Some(Place::new(Region::Near, at))
     }
 
     /// Enters a slot far away; if there is no room, in place of another, whose name is not found any more until it is looked up again.
-    pub(super) fn enter_far(&self, key: &Key<'_>, number: usize) {
-        let (bucket, word) = (self.bucket(key, Region::Far), word(key, number));
-        if !bucket.enter(word) {
-            bucket.0[(word >> NUMBER_BITS) as usize % WORDS].store(word, Ordering::Release);
-        }
+    pub(super) fn enter_far(&self, key: &Key<'_>, number: usize) -> Place {
+        let (bucket, word) = (self.bucket(key, Region::Far), self.word(key, number));
+        let at = bucket.enter(word).unwrap_or_else(|| {
+            let at = (key.hash >> 32) as usize % WORDS;
+            bucket.0[at].store(word, Ordering::Release);
+            at
+        });
+        Place::new(Region::Far, at)
     }
 
-    pub(super) fn take_out(&self, key: &Key<'_>, region: Region, number: usize) {
-        let Some(chunk) = self.chunk(key, region).get() else { return };
-        let word = word(key, number);
-        for other in &chunk[in_chunk(key)].0 {
-            if other.load(Ordering::Relaxed) == word {
-                let _ = other.compare_exchange(word, 0, Ordering::AcqRel, Ordering::Relaxed);
-            }
+    /// Takes a slot out of where it was entered, unless another is there by now.
+    pub(super) fn take_out(&self, key: &Key<'_>, place: Place, number: usize) {
+        if let Some(chunk) = self.chunk(key, place.region()).get() {
+            let at = &chunk[in_chunk(key)].0[place.word()];
+            let _ = at.compare_exchange(self.word(key, number), 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
     fn bucket(&self, key: &Key<'_>, region: Region) -> &Bucket {
         &self.chunk(key, region).get_or_init(|| std::array::from_fn(|_| Bucket::default()))[in_chunk(key)]
+    }
+
+    fn tag(&self, key: &Key<'_>) -> u32 {
+        (key.hash >> 32) as u32 & !self.number_mask
+    }
+
+    fn word(&self, key: &Key<'_>, number: usize) -> u32 {
+        self.tag(key) | (number as u32 + 1)
     }
 
     /// Directories that were identified one after the other have different parts.
@@ -109,26 +150,19 @@ impl Index {
 }
 
 impl Bucket {
-    fn enter(&self, new: u32) -> bool {
-        let is_free = |word: &&AtomicU32| word.load(Ordering::Relaxed) == 0;
-        while let Some(word) = self.0.iter().find(is_free) {
-            if word.compare_exchange(0, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return true;
+    /// Enters a word where there is none; which one it is then.
+    fn enter(&self, new: u32) -> Option<usize> {
+        let is_free = |word: &AtomicU32| word.load(Ordering::Relaxed) == 0;
+        while let Some(at) = self.0.iter().position(is_free) {
+            if self.0[at].compare_exchange(0, new, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return Some(at);
             }
         }
-        false
+        None
     }
 }
 
 /// The bucket's place in its chunk.
 fn in_chunk(key: &Key<'_>) -> usize {
     key.hash as usize % CHUNK
-}
-
-fn tag(key: &Key<'_>) -> u32 {
-    (key.hash >> 32) as u32 & !NUMBER_MASK
-}
-
-fn word(key: &Key<'_>, number: usize) -> u32 {
-    tag(key) | (number as u32 + 1)
 }
