@@ -39,9 +39,11 @@ pub fn turn(image: &Path, mount: &Mount, ops: impl Iterator<Item = Op>, dirty: b
     let mut unwritten = list(&fs);
     fs.sync().expect("sync");
     let left = list(&fs);
-    // Delayed blocks are counted before they have a place, blocks of the extent tree to them are not.
+    // Delayed blocks are counted before they have a place, also in clusters that the file has; blocks of the extent tree to them are not.
+    let has_clusters = fs.superblock().cluster_ratio() > 1;
     for (path, seen) in &mut unwritten.0 {
-        seen.blocks_512 = left.0.get(path).map_or(0, |written| written.blocks_512.max(seen.blocks_512));
+        let written = left.0.get(path).map_or(0, |written| written.blocks_512);
+        seen.blocks_512 = if has_clusters { written } else { written.max(seen.blocks_512) };
     }
     unwritten.assert_equals(&left, "written");
     if dirty {
