@@ -1,6 +1,6 @@
 //! A run: a disk in memory, a directory for each virtual CPU or one for all, and a load in each.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::rc::Rc;
@@ -12,15 +12,15 @@ use extant::mkfs::Mkfs;
 use extant::{Dir, Filesystem, Mount, Tuning};
 use extant_block::MemoryDevice;
 use extant_loads::{Load, Part, Random, Runner, Step, mix};
-use extant_rt::{AtomicU64, LineReport, LockReport, Monotonic, Ordering, Padded, Report, work};
+use extant_rt::{AtomicU64, LineReport, LockReport, Monotonic, Ordering, Padded, Report, count_anew, work};
 use serde::Serialize;
 
 use crate::machine::Model;
 
-/// Bytes of the disk: groups enough for a CPU to have several.
-pub const DISK_BYTES: u64 = 256 << 30;
-/// Bytes of the cache for each CPU: half of what the engine has by default on as many, which is enough for the loads.
-const CPU_CACHE_BYTES: u64 = 8 << 20;
+/// Bytes of the disk: each of 64 CPUs has a band of groups of its own, and no load uses it up in the time of a run.
+pub const DISK_BYTES: u64 = 2 << 40;
+/// Bytes of the cache for each CPU: as many as the engine has by default.
+const CPU_CACHE_BYTES: u64 = 16 << 20;
 
 /// Where the lines of the kernel's handles are changed: the name under which they are waited for.
 pub const HANDLES: &str = file!();
@@ -97,9 +97,9 @@ pub struct LineShare {
 /// What a CPU did.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
-    /// Operations, those of the warm-up too.
-    all: u64,
-    /// Operations per nanosecond after it.
+    /// Operations after the warm-up.
+    measured: u64,
+    /// Of them, per nanosecond.
     rate: f64,
 }
 
@@ -112,8 +112,9 @@ struct Cpu<'a> {
     begin: Monotonic,
     /// So long it warms caches, and so long again it is measured.
     half: Duration,
-    operations: u64,
-    /// Of them, those in the time that is measured, and the end of the last.
+    /// Whether a CPU came to the end of the warm-up, since when locks and lines are counted.
+    is_counted: &'a Cell<bool>,
+    /// Operations in the time that is measured, and the end of the last.
     measured: u64,
     last: Duration,
 }
@@ -123,13 +124,13 @@ impl Runner for Cpu<'_> {
         let change = |line: &usize| _ = self.journal[*line].fetch_add(1, Ordering::Relaxed);
         self.model.handle.stop.iter().for_each(change);
         work(Duration::from_nanos(self.model.step_ns(step)));
-        if self.load.counts(step) {
-            let now = self.begin.elapsed();
-            self.operations += 1;
-            if (self.half..2 * self.half).contains(&now) {
-                self.measured += 1;
-                self.last = now;
-            }
+        let now = self.begin.elapsed();
+        if now >= self.half && !self.is_counted.replace(true) {
+            count_anew();
+        }
+        if self.load.counts(step) && (self.half..2 * self.half).contains(&now) {
+            self.measured += 1;
+            self.last = now;
         }
         // Of the next step.
         self.model.handle.start.iter().for_each(change);
@@ -152,7 +153,7 @@ impl Cpu<'_> {
             );
         }
         let time = if ended_early { self.last - self.half } else { self.half };
-        Ok(Done { all: self.operations, rate: self.measured as f64 / time.as_nanos().max(1) as f64 })
+        Ok(Done { measured: self.measured, rate: self.measured as f64 / time.as_nanos().max(1) as f64 })
     }
 }
 
@@ -248,7 +249,7 @@ impl Dirs {
 pub fn disk(setup: &Setup) -> Result<Disk, Box<dyn Error>> {
     let device = Arc::new(MemoryDevice::new(setup.disk_bytes));
     Mkfs::new().uuid([1; 16]).hash_seed([2; 16]).format(&*device)?;
-    let cache_bytes = (64 << 20).max(setup.cpus as u64 * CPU_CACHE_BYTES);
+    let cache_bytes = (256 << 20).max(setup.cpus as u64 * CPU_CACHE_BYTES);
     // What commits in the background would need a CPU of its own; a full log makes whoever fills it commit.
     let mount = Mount::new().background(false).cache_bytes(cache_bytes).tuning(setup.tuning);
     let fs = mount.page_cache_bytes(setup.page_cache_bytes).open_device(device)?;
@@ -293,6 +294,7 @@ pub fn run_on(disk: Disk, setup: Setup, model: &Rc<Model>) -> Result<Run, Box<dy
     let prepared = Rc::clone(&dirs);
     on_each(model, cpus, move |thread| Ok(load.prepare(&prepared.part(thread, steps_max))?))?;
     let (costs, journal) = (Rc::clone(model), <[Padded<AtomicU64>; 2]>::default());
+    let is_counted = Cell::new(false);
     let (done, report) = on_each(model, cpus, move |thread| {
         let begin = Monotonic::now();
         let mut cpu = Cpu {
@@ -301,7 +303,7 @@ pub fn run_on(disk: Disk, setup: Setup, model: &Rc<Model>) -> Result<Run, Box<dy
             journal: &journal,
             begin,
             half: time,
-            operations: 0,
+            is_counted: &is_counted,
             measured: 0,
             last: Duration::ZERO,
         };
@@ -313,7 +315,7 @@ pub fn run_on(disk: Disk, setup: Setup, model: &Rc<Model>) -> Result<Run, Box<dy
         cpu.done()
     })?;
     alone(model, move || Ok(fs.unmount()?))?;
-    let operations = done.iter().map(|done| done.all).sum();
+    let operations = done.iter().map(|done| done.measured).sum();
     let rate: f64 = done.iter().map(|done| done.rate).sum();
     let mut waits = BTreeMap::new();
     let of_locks = report.locks.iter().map(|(class, counts)| (*class, counts.waited_ns));
