@@ -350,12 +350,11 @@ impl LeafMap {
         let old = self.parts_to_show();
         let mut leaves = Self::leaves_of(old);
         leaves.insert(leaves.partition_point(|(start, _)| *start < hash), (hash, leaf.logical));
-        if self.fill_more_parts(&leaves) {
-            self.shown.store(self.part_count.load(Ordering::Relaxed), Ordering::Release);
-            old.iter().for_each(|part| part.change(|_| ()));
-        } else {
-            self.show_no_more(VOID);
-        }
+        let has_room = self.fill_more_parts(&leaves);
+        let shown = if has_room { self.part_count.load(Ordering::Relaxed) } else { VOID };
+        self.shown.store(shown, Ordering::Release);
+        // What was seen of those that showed it is out of date.
+        old.iter().for_each(|part| part.change(|_| ()));
     }
 
     /// The leaves that parts show, in order of hash.
@@ -434,6 +433,20 @@ mod tests {
     use super::*;
     use crate::incore::buffer::BufferKind;
     use extant_ondisk::dir_hash::HashVersion;
+
+    #[test]
+    fn what_was_seen_before_a_map_became_too_small_is_out_of_date() {
+        let hasher = DirHasher::new(HashVersion::HalfMd4, [0; 4]);
+        let map = LeafMapsLeft::new(1).take(hasher).expect("the first one");
+        let leaf = |number| Leaf { logical: LogicalBlock(number), block: FsBlock(u64::from(number)) };
+        map.fill(&[(0, leaf(1))]);
+        (1..=BEGINNINGS as u32).for_each(|more| map.insert(2 * more, leaf(more + 1)));
+        let (found, seen) = map.find(100).expect("shown");
+        assert!(found.is_some() && seen.is_current());
+        // More parts have no more room for leaves that close together.
+        map.insert(100, leaf(20));
+        assert!(map.is_void() && !seen.is_current());
+    }
 
     #[test]
     fn each_hash_is_in_the_leaf_that_begins_at_or_before_it() {
