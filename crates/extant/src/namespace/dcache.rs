@@ -85,10 +85,10 @@ struct Key<'n> {
 }
 
 impl Dcache {
-    /// Room for `count` names, or somewhat less.
+    /// Room for `count` names, or somewhat less, but for a few.
     pub(crate) fn new(count: usize) -> Self {
-        let count = count.min(SLOTS_MAX);
-        Self { index: Index::new(count), slots: Slots::new(count), next_identity: Padded(AtomicU64::new(1)) }
+        let slots = Slots::new(count.min(SLOTS_MAX));
+        Self { index: Index::new(slots.count()), slots, next_identity: Padded(AtomicU64::new(1)) }
     }
 
     /// Calls `found` with the inode of that name, which has it until `found` returns. `Some(None)` if there is none of

@@ -365,6 +365,18 @@ fn many_directories_have_room_in_a_small_index() {
     assert!(held >= 495, "{held} of 500 names");
 }
 
+/// There are more slots than names were asked for, and each has a number.
+#[test]
+fn an_index_for_one_name_finds_a_name_in_each_slot() {
+    let (names, inodes) = (Dcache::new(1), InodeCache::new(16));
+    let (dir, file) = (inode(100), Arc::new(inode(1000)));
+    for index in 0..64 {
+        names.put(&inodes, &dir, &numbered_name(index), Some(&file));
+        let found = names.get(&dir, &numbered_name(index), |inode| Some(inode.number));
+        assert_eq!(found, Some(Some(file.number)), "{index}");
+    }
+}
+
 #[test]
 fn nothing_stays_of_what_threads_looked_up_while_a_directory_grew() {
     if !has_threads() {

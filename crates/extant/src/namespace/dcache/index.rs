@@ -63,16 +63,12 @@ impl Place {
 }
 
 impl Index {
-    /// For the names in that many slots.
+    /// For the names in that many slots, [`SLOTS_MAX`] at most.
     pub(super) fn new(slots: usize) -> Self {
         let count = (slots / (CHUNK * SLOTS_PER_BUCKET)).max(1);
         // A power of two.
         let new = || (0..1 << count.ilog2()).map(|_| OnceBox::new()).collect();
-        Self {
-            near: new(),
-            far: new(),
-            number_mask: (slots.min(SLOTS_MAX) as u32 + 1).next_power_of_two() - 1,
-        }
+        Self { near: new(), far: new(), number_mask: (slots as u32 + 1).next_power_of_two() - 1 }
     }
 
     /// The first that `look` makes of the slots where the name may be.

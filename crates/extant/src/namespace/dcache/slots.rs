@@ -46,7 +46,7 @@ const _: () = assert!(
 );
 
 impl Slots {
-    /// Makes `count` slots, rounded down to whole chunks.
+    /// Makes `count` slots, rounded down to whole chunks, of which there is one at least.
     pub(super) fn new(count: usize) -> Self {
         let chunks = (count / CHUNK).max(1);
         Self {
@@ -55,6 +55,11 @@ impl Slots {
             hands: (0..SHARDS).map(|_| Padded::default()).collect(),
             time: Padded::default(),
         }
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.chunks.len() * CHUNK
     }
 
     /// The slot of that number, if it ever was filled.
@@ -73,7 +78,7 @@ impl Slots {
                 number = self.give_chunk(hand) * CHUNK;
                 hand.next.store(number + 1, Ordering::Relaxed);
             }
-            let number = number % (self.chunks.len() * CHUNK);
+            let number = number % self.count();
             let chunk =
                 self.chunks[number / CHUNK].get_or_init(|| std::array::from_fn(|_| Padded::default()));
             let slot = &chunk[number % CHUNK];
