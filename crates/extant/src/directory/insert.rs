@@ -135,14 +135,14 @@ impl Directories {
         let hash = halves.hash;
         let index = dir.content_locks().lock_index();
         let path_from = |root| self.index_path(dir, &root, map.hasher.hash(name).hash);
-        let path = match self.index_root(dir).and_then(path_from) {
-            Ok(path) if path.leaf == held.logical() => path,
-            Ok(_) | Err(Error::Corrupt { .. }) => return Ok(false),
+        let split = self.index_root(dir).and_then(path_from).and_then(|path| {
+            let is_it = path.leaf == held.logical();
+            is_it.then(|| self.plan_split(dir, leaf, halves, path)).transpose()
+        });
+        let split = match split {
+            Ok(Some(split)) => split,
+            Ok(None) | Err(Error::Corrupt { .. }) => return Ok(false),
             Err(error) => return Err(error),
-        };
-        let split = match self.plan_split(dir, leaf, halves, path) {
-            Err(Error::Corrupt { .. }) => return Ok(false),
-            other => other?,
         };
         let (need, quota) = self.need_of_split(&dir.raw(), &split)?;
         let mut update = self.begin(need)?;
