@@ -19,7 +19,7 @@ use crate::incore::unreported_errors::UnreportedErrors;
 /// exists.
 pub(crate) struct InodeRef {
     inode: Arc<Inode>,
-    home: Arc<Padded<Home>>,
+    anchor: Arc<Padded<Anchor>>,
 }
 
 impl fmt::Debug for InodeRef {
@@ -43,7 +43,7 @@ struct EvictLists(Box<[Padded<EvictList>]>);
 /// What an [`InodeRef`] needs of the cache. There is one for each thread's slot: each use counts on one, and unrelated threads write no
 /// common cache line.
 #[derive(Debug)]
-struct Home {
+struct Anchor {
     evict_lists: Arc<EvictLists>,
     cache: Arc<Cache<Inode>>,
 }
@@ -91,7 +91,7 @@ impl Deref for InodeRef {
 impl Clone for InodeRef {
     fn clone(&self) -> Self {
         self.inode.users.fetch_add(1, Ordering::Relaxed);
-        Self { inode: self.inode.clone(), home: self.home.clone() }
+        Self { inode: self.inode.clone(), anchor: self.anchor.clone() }
     }
 }
 
@@ -106,9 +106,9 @@ impl Drop for InodeRef {
         drop(state);
         let is_replaced = self.inode.is_replaced.load(Ordering::Relaxed);
         if is_unlinked || is_replaced || self.inode.may_have_preallocations() {
-            self.home.evict_lists.of_thread().push(self.inode.clone());
+            self.anchor.evict_lists.of_thread().push(self.inode.clone());
         } else {
-            self.home.cache.let_go(&self.inode);
+            self.anchor.cache.let_go(&self.inode);
         }
     }
 }
@@ -119,7 +119,7 @@ pub(crate) struct InodeCache {
     inodes: Arc<Cache<Inode>>,
     evict_lists: Arc<EvictLists>,
     /// By [`thread_slot`].
-    homes: Vec<Arc<Padded<Home>>>,
+    anchors: Vec<Arc<Padded<Anchor>>>,
     pub(crate) unreported_errors: UnreportedErrors,
 }
 
@@ -128,9 +128,9 @@ impl InodeCache {
     pub(crate) fn new(count_max: usize) -> Self {
         let cache = Arc::new(Cache::new(count_max));
         let evict_lists = Arc::new(EvictLists((0..SHARDS).map(|_| Padded(EvictList::new())).collect()));
-        let home = |_| Arc::new(Padded(Home { evict_lists: evict_lists.clone(), cache: cache.clone() }));
-        let homes = (0..SHARDS).map(home).collect();
-        Self { inodes: cache, evict_lists, homes, unreported_errors: UnreportedErrors::new() }
+        let anchor = |_| Arc::new(Padded(Anchor { evict_lists: evict_lists.clone(), cache: cache.clone() }));
+        let anchors = (0..SHARDS).map(anchor).collect();
+        Self { inodes: cache, evict_lists, anchors, unreported_errors: UnreportedErrors::new() }
     }
 
     /// Whether inodes have lost their last user by the calling thread and leave something to do.
@@ -183,6 +183,6 @@ impl InodeCache {
     /// A use of an inode that the caller knows to be in the cache.
     pub(crate) fn used(&self, inode: &Arc<Inode>) -> InodeRef {
         inode.users.fetch_add(1, Ordering::Relaxed);
-        InodeRef { inode: inode.clone(), home: self.homes[thread_slot() % SHARDS].clone() }
+        InodeRef { inode: inode.clone(), anchor: self.anchors[thread_slot() % SHARDS].clone() }
     }
 }
