@@ -74,7 +74,7 @@ lab: setup-build
 	$(VIRTUAL) build --release --locked -p extant-lab --target-dir target/virtual
 
 # The runtime whose schedules shuttle chooses, likewise, and a few schedules of each test.
-CHECKED := RUSTFLAGS='--cfg extant_rt="shuttle" --cfg extant_linux_model' $(CARGO) test --locked --target-dir target/shuttle -p extant-alloc -p extant-journal -p extant-writeback --test schedules
+CHECKED := RUSTFLAGS='--cfg extant_rt="shuttle" --cfg extant_linux_model' $(CARGO) test --locked --target-dir target/shuttle -p extant -p extant-alloc -p extant-journal -p extant-writeback --test schedules
 test-checked:
 	$(CHECKED) -p extant-rt --test checked
 
