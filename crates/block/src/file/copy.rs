@@ -1,16 +1,17 @@
 //! Image files that begin as copies of others, and are used meanwhile.
 //!
-//! A thread copies chunk after chunk. One that is not copied yet is read from the source, and copied before anything is written to it.
+//! A thread copies chunk after chunk. One that nothing was written to is read from the source, whose pages the host has had for longer; it is
+//! copied before anything is written to it.
 //!
-//! Invariants: a chunk is copied once, under the lock; before, nothing of it is written, nor read from the copy. A copy that is dropped
-//! ends.
+//! Invariants: a chunk is copied once, by who entered it among those that are being copied; before, nothing of it is written. Before something
+//! is written, nothing of it is read from the copy. A copy that is dropped ends.
 //!
-//! Locks: `DEVICE`, held while a chunk is copied. Test: `tests/file_copy.rs`; sharing: `tests/command/copies.rs` of the command.
+//! Locks: `DEVICE`, held while data of the source is looked for. Test: `tests/file_copy.rs`; sharing: `tests/command/copies.rs` of the command.
 
 use std::io;
 use std::ops::Range;
 
-use extant_rt::{Arc, AtomicBool, HAS_THREADS, JoinHandle, LockClass, Mutex, Ordering, spawn};
+use extant_rt::{Arc, AtomicBool, Condvar, HAS_THREADS, JoinHandle, LockClass, Mutex, Ordering, spawn};
 
 use super::{FileDevice, IoPath};
 use crate::{BlockDevice, Error, FileExt, check_range, host, total_bytes};
@@ -18,7 +19,7 @@ use crate::{BlockDevice, Error, FileExt, check_range, host, total_bytes};
 /// Bytes that are copied at a time where the host cannot do it itself, and of a chunk at least.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// A file has no more chunks, each of which takes a byte of memory.
+/// A file has no more chunks, each of which takes two bytes of memory.
 const CHUNKS_MAX: u64 = 1 << 16;
 
 /// How a copy was made.
@@ -48,14 +49,20 @@ struct Chunks {
     chunk_bytes: u64,
     /// None where the files share their blocks.
     is_copied: Vec<AtomicBool>,
-    /// Held while a chunk is copied.
+    /// Likewise.
+    is_written: Vec<AtomicBool>,
     progress: Mutex<Progress>,
+    /// A chunk that a thread waits for is not being copied any more.
+    ended: Condvar,
     is_dropped: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Progress {
     copied_bytes: u64,
+    /// Chunks that are being copied, and threads that wait for one of them.
+    copying: Vec<usize>,
+    waiting: usize,
     /// Data of the source, and from where on nothing is before it. To find its end takes some hosts as long as it is.
     data: Range<u64>,
     looked_from: u64,
@@ -77,12 +84,15 @@ impl FileCopy {
         into.set_len(bytes)?;
         let chunk_bytes = bytes.div_ceil(CHUNKS_MAX).next_multiple_of(PIECE_BYTES).max(PIECE_BYTES);
         let count = if is_shared { 0 } else { bytes.div_ceil(chunk_bytes) };
+        let none = || (0..count).map(|_| AtomicBool::new(false)).collect();
         let chunks = Arc::new(Chunks {
             source,
             into,
             chunk_bytes,
-            is_copied: (0..count).map(|_| AtomicBool::new(false)).collect(),
+            is_copied: none(),
+            is_written: none(),
             progress: Mutex::new(LockClass::DEVICE, Progress::default()),
+            ended: Condvar::new(),
             is_dropped: AtomicBool::new(false),
         });
         let copier = (HAS_THREADS && !is_shared).then(|| {
@@ -128,32 +138,58 @@ impl Chunks {
     }
 
     fn is_copied(&self, chunk: usize) -> bool {
-        self.is_copied.get(chunk).is_none_or(|is_copied| is_copied.load(Ordering::Acquire))
+        self.is_copied[chunk].load(Ordering::Acquire)
     }
 
-    /// Copies a chunk, unless that was done.
+    fn is_written(&self, chunk: usize) -> bool {
+        self.is_written[chunk].load(Ordering::Acquire)
+    }
+
+    /// Copies a chunk, unless that was done, or waits until another thread has.
     fn copy(&self, chunk: usize) -> Result<(), Error> {
         if self.is_copied(chunk) {
             return Ok(());
         }
         let mut progress = self.progress.lock();
+        while progress.copying.contains(&chunk) {
+            progress.waiting += 1;
+            progress = self.ended.wait(progress);
+            progress.waiting -= 1;
+        }
         if self.is_copied(chunk) {
             return Ok(());
         }
-        let mut at = chunk as u64 * self.chunk_bytes;
-        let end = (at + self.chunk_bytes).min(self.source.size());
+        progress.copying.push(chunk);
+        drop(progress);
+        let copied = self.copy_chunk(chunk);
+        self.is_copied[chunk].store(copied.is_ok(), Ordering::Release);
+        let mut progress = self.progress.lock();
+        progress.copying.retain(|copying| *copying != chunk);
+        progress.copied_bytes += copied.as_ref().map_or(0, |bytes| *bytes);
+        let is_awaited = progress.waiting > 0;
+        drop(progress);
+        if is_awaited {
+            self.ended.notify_all();
+        }
+        copied.map(drop)
+    }
+
+    /// Copies the data of a chunk: how many bytes.
+    fn copy_chunk(&self, chunk: usize) -> Result<u64, Error> {
+        let start = chunk as u64 * self.chunk_bytes;
+        let end = (start + self.chunk_bytes).min(self.source.size());
+        let (mut at, mut bytes) = (start, 0);
         while at < end {
-            let data = self.next_data(&mut progress, at)?;
+            let data = self.next_data(&mut self.progress.lock(), at)?;
             let (start, data_end) = (data.start.max(at), data.end.min(end));
             if start >= data_end {
                 break;
             }
             self.copy_data(start, data_end)?;
-            progress.copied_bytes += data_end - start;
+            bytes += data_end - start;
             at = data_end;
         }
-        self.is_copied[chunk].store(true, Ordering::Release);
-        Ok(())
+        Ok(bytes)
     }
 
     /// The data of the source at a place, or the next behind it; empty if there is none.
@@ -190,9 +226,13 @@ impl Chunks {
 
     /// Has a range copied that is to be changed.
     fn prepare(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        self.touched(offset, bytes).try_for_each(|chunk| self.copy(chunk)).map_err(|error| match error {
-            Error::Io { source, .. } => source,
-            other => io::Error::other(other),
+        self.touched(offset, bytes).try_for_each(|chunk| {
+            self.copy(chunk).map_err(|error| match error {
+                Error::Io { source, .. } => source,
+                other => io::Error::other(other),
+            })?;
+            self.is_written[chunk].store(true, Ordering::Release);
+            Ok(())
         })
     }
 }
@@ -206,14 +246,14 @@ impl BlockDevice for FileCopy {
         let Chunks { source, into, .. } = &*self.chunks;
         check_range(self.size(), offset, buf.len() as u64)?;
         let touched = self.chunks.touched(offset, buf.len() as u64);
-        if touched.clone().all(|chunk| self.chunks.is_copied(chunk)) {
+        if touched.clone().all(|chunk| self.chunks.is_written(chunk)) {
             return into.read_at(offset, buf);
         }
         let (mut at, mut rest) = (offset, buf);
         for chunk in touched {
             let end = (chunk as u64 + 1) * self.chunks.chunk_bytes;
             let (piece, after) = rest.split_at_mut(((end - at) as usize).min(rest.len()));
-            let from = if self.chunks.is_copied(chunk) { into } else { &**source };
+            let from = if self.chunks.is_written(chunk) { into } else { &**source };
             from.read_at(at, piece)?;
             (at, rest) = (end, after);
         }
