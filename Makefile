@@ -15,7 +15,7 @@ export AR_aarch64_unknown_linux_musl := aarch64-linux-gnu-ar
 
 # What the programs below call, as COMMAND:PACKAGE.
 BUILD_TOOLS := cc:gcc
-TEST_TOOLS := $(BUILD_TOOLS) c++:g++ pkg-config:pkgconf mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:libcap2-bin losetup:mount setpriv:util-linux nsenter:util-linux genext2fs:genext2fs setfiles:policycoreutils fsverity:fsverity tar:tar xz:xz-utils bzip2:bzip2 time:time mkfs.xfs:xfsprogs umoci:umoci skopeo:skopeo git:git jq:jq sfdisk:fdisk sgdisk:gdisk lvm:lvm2 mkfs.fat:dosfstools mkfs.exfat:exfatprogs mkfs.f2fs:f2fs-tools mksquashfs:squashfs-tools veritysetup:cryptsetup-bin qemu-img:qemu-utils zsh:zsh man:man-db openssl:openssl nbdkit:nbdkit nbd-server:nbd-server nbdcopy:libnbd-bin
+TEST_TOOLS := $(BUILD_TOOLS) c++:g++ pkg-config:pkgconf mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:libcap2-bin losetup:mount setpriv:util-linux nsenter:util-linux genext2fs:genext2fs setfiles:policycoreutils fsverity:fsverity fakeroot:fakeroot tar:tar xz:xz-utils bzip2:bzip2 time:time mkfs.xfs:xfsprogs umoci:umoci skopeo:skopeo git:git jq:jq sfdisk:fdisk sgdisk:gdisk lvm:lvm2 mkfs.fat:dosfstools mkfs.exfat:exfatprogs mkfs.f2fs:f2fs-tools mksquashfs:squashfs-tools veritysetup:cryptsetup-bin qemu-img:qemu-utils zsh:zsh man:man-db openssl:openssl nbdkit:nbdkit nbd-server:nbd-server nbdcopy:libnbd-bin
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 

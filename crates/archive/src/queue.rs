@@ -6,7 +6,7 @@
 //!
 //! Locks: `PIPE`, held for no I/O. Test: `tests/pipe.rs`, `tests/disk.rs`.
 
-use extant_rt::{Condvar, LockClass, Mutex};
+use extant_rt::{Condvar, LockClass, Mutex, MutexGuard};
 
 use crate::flow::PIECE_BYTES;
 
@@ -97,17 +97,45 @@ impl<T> Queue<T> {
         self.put_and(item, bytes, |state| state.spare.pop())
     }
 
+    /// Puts an item in as [`Queue::put`] does, if there is room for it; else it comes back.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn offer(&self, item: T, bytes: usize) -> Result<Option<T>, Gone> {
+        let state = self.state.lock();
+        if state.is_consumer_gone {
+            return Err(Gone);
+        }
+        if self.is_full(&state) {
+            return Ok(Some(item));
+        }
+        self.push(state, item, bytes, |_| ());
+        Ok(None)
+    }
+
     fn put_and<R>(&self, item: T, bytes: usize, and: impl FnOnce(&mut State<T>) -> R) -> Result<R, Gone> {
         let mut state = self.state.lock();
-        while !state.is_consumer_gone
-            && (state.items.len() >= self.items_max || state.bytes >= QUEUE_BYTES_MAX)
-        {
+        while !state.is_consumer_gone && self.is_full(&state) {
             state.is_producer_waiting = true;
             state = self.emptied.wait(state);
         }
         if state.is_consumer_gone {
             return Err(Gone);
         }
+        Ok(self.push(state, item, bytes, and))
+    }
+
+    fn is_full(&self, state: &State<T>) -> bool {
+        state.items.len() >= self.items_max || state.bytes >= QUEUE_BYTES_MAX
+    }
+
+    fn push<R>(
+        &self,
+        mut state: MutexGuard<'_, State<T>>,
+        item: T,
+        bytes: usize,
+        and: impl FnOnce(&mut State<T>) -> R,
+    ) -> R {
         state.items.push(item);
         state.bytes += bytes;
         let result = and(&mut state);
@@ -117,7 +145,7 @@ impl<T> Queue<T> {
             drop(state);
             self.filled.notify_one();
         }
-        Ok(result)
+        result
     }
 
     /// Returns once the consumer has done everything that was put in.

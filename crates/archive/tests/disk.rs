@@ -400,9 +400,16 @@ fn a_failure_beside_the_tree_ends_it_and_names_the_file() {
     let (dir, _, poured) = copied_aside(cut, |memory| memory);
     let wanted = dir.path().join("dense-4");
     assert!(matches!(&poured, Err(Error::Changed { path }) if *path == wanted), "{poured:?}");
+    let (_, sound, poured) = copied_aside(|_| {}, |memory| memory);
+    poured.unwrap();
+    let fs = Mount::new().read_only(true).open_device(sound).unwrap();
+    let bad = fs.open("/dense-4").unwrap().device_offset(4096, 1).unwrap().unwrap();
+    // Also what is written together with files beside it.
     let fails = |memory| -> Arc<dyn BlockDevice> {
-        Arc::new(FaultDevice::new(memory, |request: &Request| match request.operation {
-            Operation::Write if request.bytes == 61_440 => Fault::Error(io::ErrorKind::Other),
+        Arc::new(FaultDevice::new(memory, move |request: &Request| match request.operation {
+            Operation::Write if (request.offset..request.offset + request.bytes).contains(&bad) => {
+                Fault::Error(io::ErrorKind::Other)
+            }
             _ => Fault::None,
         }))
     };

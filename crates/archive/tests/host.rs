@@ -128,3 +128,64 @@ fn a_tree_may_be_deeper_than_paths_and_descriptors_reach() {
         std::process::Command::new("rm").arg("-r").arg(dir.path().join("deep")).status().unwrap().success()
     );
 }
+
+#[test]
+fn files_after_a_deep_directory_are_those_beside_it() {
+    const LEVELS: usize = 150;
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut here = dir.path().to_owned();
+    for level in 0..LEVELS {
+        fs::create_dir(here.join("a")).unwrap();
+        fs::write(here.join("file"), level.to_string()).unwrap();
+        symlink(level.to_string(), here.join("link")).unwrap();
+        here.push("a");
+    }
+    let read = Collect::all(Walk::new(dir.path())).unwrap();
+    assert_eq!(read.entries.len(), 1 + 3 * LEVELS);
+    for entry in &read.entries {
+        let level = entry.path.depth().saturating_sub(1).to_string().into_bytes();
+        match &entry.kind {
+            EntryKind::Symlink(says) => assert_eq!(*says, level, "{}", entry.path),
+            EntryKind::File(_) => assert_eq!(read.contents[&entry.path.to_bytes()], level, "{}", entry.path),
+            kind => assert_eq!(*kind, EntryKind::Directory),
+        }
+    }
+}
+
+/// A directory of so many levels below it, with two directories, a file of two names, a sparse one, a link and a pipe in each.
+fn make_tree(dir: &Path, levels: usize) {
+    for name in ["a", "z"] {
+        fs::create_dir(dir.join(name)).unwrap();
+    }
+    fs::write(dir.join("file"), dir.as_os_str().len().to_string()).unwrap();
+    fs::hard_link(dir.join("file"), dir.join("a/also")).unwrap();
+    fs::File::create(dir.join("sparse")).unwrap().set_len(1 << 20).unwrap();
+    symlink("a", dir.join("link")).unwrap();
+    let pipe = rustix::fs::mknodat(
+        rustix::fs::CWD,
+        dir.join("pipe"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    );
+    pipe.unwrap();
+    if levels > 0 {
+        make_tree(&dir.join("a"), levels - 1);
+        make_tree(&dir.join("z"), levels - 1);
+    }
+}
+
+#[test]
+fn what_is_listed_is_what_is_walked() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    make_tree(dir.path(), 4);
+    for hard_links in [true, false] {
+        for root in ["", "z", "file", "link"] {
+            let walk = Walk::new(dir.path().join(root)).hard_links(hard_links);
+            let walked = Collect::all(walk.clone()).unwrap();
+            let listed = Collect::all(Arc::new(walk.list().unwrap().expect("few entries"))).unwrap();
+            assert_eq!(walked.entries, listed.entries, "{root}");
+            assert_eq!(walked.contents, listed.contents, "{root}");
+        }
+    }
+}

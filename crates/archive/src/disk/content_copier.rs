@@ -19,7 +19,7 @@ use crate::queue::{Gone, Queue};
 /// Pieces that may wait, each with an open file.
 const QUEUE_ITEMS_MAX: usize = 128;
 
-/// Bytes copied at once, a multiple of all block sizes: so many stay in a cache of the CPU.
+/// Bytes that are read before they are written, a multiple of all block sizes: so many stay in a cache of the CPU.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// A piece of a file, and where it belongs.
@@ -42,12 +42,15 @@ pub(super) enum TaskSource {
 struct Shared {
     queue: Queue<Task>,
     failure: Mutex<Option<Error>>,
+    device: Arc<dyn BlockDevice>,
 }
 
-/// A thread that copies content.
+/// A thread that copies content, and its caller, which copies too while the queue is full.
 pub(super) struct ContentCopier {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// The caller's.
+    batch: Batch,
     block_size: u64,
 }
 
@@ -64,10 +67,10 @@ impl ContentCopier {
     /// [`Error::Stream`] if the host gives none.
     pub fn new(device: Arc<dyn BlockDevice>, block_size: u64) -> Result<Self> {
         let failure = Mutex::new(LockClass::PIPE, None);
-        let shared = Arc::new(Shared { queue: Queue::new(QUEUE_ITEMS_MAX), failure });
+        let shared = Arc::new(Shared { queue: Queue::new(QUEUE_ITEMS_MAX), failure, device });
         let consumer = Consumer(shared.clone());
-        let thread = spawn("extant-content", move || consumer.run(&*device)).map_err(Error::Stream)?;
-        Ok(Self { shared, thread: Some(thread), block_size })
+        let thread = spawn("extant-content", move || consumer.run()).map_err(Error::Stream)?;
+        Ok(Self { shared, thread: Some(thread), batch: Batch::new(), block_size })
     }
 
     /// Whether ranges of a file of `size` bytes share no block with what is not in them.
@@ -76,26 +79,30 @@ impl ContentCopier {
         ranges.iter().all(|range| is_whole(range.offset) && (is_whole(range.end()) || range.end() == size))
     }
 
-    /// Has the thread copy a piece of `source`, to these blocks of `file`.
+    /// Has a piece of `source` copied to these blocks of `file`: by the thread, or here if the queue is full.
     ///
     /// # Errors
-    /// Those of what it was to copy before.
+    /// Those of copying, be it what the thread was to copy before.
     pub fn copy(
-        &self,
+        &mut self,
         (path, file): (&TreePath, &File),
         source: TaskSource,
         piece: DataRange,
         segments: Vec<Segment>,
     ) -> Result<()> {
         let task = Task { path: path.clone(), inode: file.number(), source, piece, segments };
-        self.shared.queue.put(task, piece.bytes as usize).map_err(|gone| self.failure(gone))
+        match self.shared.queue.offer(task, piece.bytes as usize).map_err(|gone| self.failure(gone))? {
+            Some(task) => self.batch.copy(&task, &*self.shared.device),
+            None => Ok(()),
+        }
     }
 
     /// Returns once everything is copied.
     ///
     /// # Errors
     /// Those of copying.
-    pub fn wait(&self) -> Result<()> {
+    pub fn wait(&mut self) -> Result<()> {
+        self.batch.write(&*self.shared.device)?;
         self.shared.queue.wait_until_done().map_err(|gone| self.failure(gone))
     }
 
@@ -119,14 +126,14 @@ impl Drop for ContentCopier {
 struct Consumer(Arc<Shared>);
 
 impl Consumer {
-    fn run(self, device: &dyn BlockDevice) {
-        let mut buffer = vec![0; BUFFER_BYTES];
+    fn run(self) {
+        let mut batch = Batch::new();
         while let Some(tasks) = self.0.queue.take(&mut Vec::new()) {
-            for task in tasks {
-                if let Err(error) = task.run(device, &mut buffer) {
-                    *self.0.failure.lock() = Some(error);
-                    return;
-                }
+            let device = &*self.0.device;
+            let copied = tasks.iter().try_for_each(|task| batch.copy(task, device));
+            if let Err(error) = copied.and_then(|()| batch.write(device)) {
+                *self.0.failure.lock() = Some(error);
+                return;
             }
         }
     }
@@ -138,32 +145,85 @@ impl Drop for Consumer {
     }
 }
 
-impl Task {
-    fn run(&self, device: &dyn BlockDevice, buffer: &mut [u8]) -> Result<()> {
+/// Content that was read, and is to be written.
+struct Batch {
+    buffer: Vec<u8>,
+    bytes: usize,
+    parts: Vec<Part>,
+}
+
+/// Whole blocks of one file that lie side by side on the device.
+struct Part {
+    path: TreePath,
+    inode: InodeNumber,
+    offset: u64,
+    bytes: usize,
+}
+
+impl Batch {
+    fn new() -> Self {
+        Self { buffer: vec![0; BUFFER_BYTES], bytes: 0, parts: Vec::new() }
+    }
+
+    /// Reads content, and writes what was read before if there is no more room.
+    fn copy(&mut self, task: &Task, device: &dyn BlockDevice) -> Result<()> {
         let opened;
-        let source = match &self.source {
+        let source = match &task.source {
             TaskSource::Closed(file) => {
                 opened = OpenFile::open(file)?;
                 &opened
             }
             TaskSource::Open(file) => file,
         };
-        let (mut at, end) = (self.piece.offset, self.piece.end());
-        for segment in &self.segments {
+        let (mut at, end) = (task.piece.offset, task.piece.end());
+        for segment in &task.segments {
             let mut within = 0;
             while within < segment.bytes {
-                let blocks = &mut buffer[..(segment.bytes - within).min(BUFFER_BYTES as u64) as usize];
+                if self.bytes == BUFFER_BYTES {
+                    self.write(device)?;
+                }
+                let room = &mut self.buffer[self.bytes..];
+                let room_bytes = room.len() as u64;
+                let blocks = &mut room[..(segment.bytes - within).min(room_bytes) as usize];
                 let bytes = (end - at).min(blocks.len() as u64);
                 let (content, padding) = blocks.split_at_mut(bytes as usize);
                 source.read_exact_at(content, at)?;
                 padding.fill(0);
-                device.write_at(segment.offset + within, blocks).map_err(|source| {
-                    let location = Location::of(Structure::Inode).inode(self.inode);
-                    Error::disk(&self.path, location.io(source))
-                })?;
-                within += blocks.len() as u64;
+                let offset = segment.offset + within;
+                let (path, inode, whole) = (task.path.clone(), task.inode, blocks.len());
+                self.parts.push(Part { path, inode, offset, bytes: whole });
+                self.bytes += whole;
+                within += whole as u64;
                 at += bytes;
             }
+        }
+        Ok(())
+    }
+
+    /// Writes everything, what lies side by side together.
+    fn write(&mut self, device: &dyn BlockDevice) -> Result<()> {
+        let mut content = &self.buffer[..self.bytes];
+        for run in self.parts.chunk_by(|one, next| one.offset + one.bytes as u64 == next.offset) {
+            let (of_run, rest) = content.split_at(run.iter().map(|part| part.bytes).sum());
+            // Which of the files it was, writing each of them tells.
+            if device.write_at(run[0].offset, of_run).is_err() {
+                Self::write_each(run, of_run, device)?;
+            }
+            content = rest;
+        }
+        self.parts.clear();
+        self.bytes = 0;
+        Ok(())
+    }
+
+    fn write_each(parts: &[Part], mut content: &[u8], device: &dyn BlockDevice) -> Result<()> {
+        for part in parts {
+            let (of_part, rest) = content.split_at(part.bytes);
+            device.write_at(part.offset, of_part).map_err(|source| {
+                let location = Location::of(Structure::Inode).inode(part.inode);
+                Error::disk(&part.path, location.io(source))
+            })?;
+            content = rest;
         }
         Ok(())
     }

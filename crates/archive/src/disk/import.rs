@@ -155,8 +155,8 @@ impl Import {
     }
 
     /// Returns once the content of all files is on the device: before blocks are freed, and at the end.
-    fn wait_for_content(&self) -> Result<()> {
-        self.copier.as_ref().map_or(Ok(()), ContentCopier::wait)
+    fn wait_for_content(&mut self) -> Result<()> {
+        self.copier.as_mut().map_or(Ok(()), ContentCopier::wait)
     }
 
     /// Counts of what was written so far.
@@ -477,7 +477,7 @@ impl Sink for Import {
     }
 
     fn host_file(&mut self, file: HostFile) -> Result<Option<HostFile>> {
-        let (Some(copier), Some(pending)) = (&self.copier, &mut self.pending) else {
+        let (Some(copier), Some(pending)) = (&mut self.copier, &mut self.pending) else {
             return Ok(Some(file));
         };
         if !copier.are_whole_blocks(file.ranges(), pending.size) {

@@ -43,14 +43,24 @@ impl Lower {
 
     /// The import gave `file` this name.
     pub fn exclude_link(&mut self, dir: &Dir, name: &[u8], file: &File) {
-        if self.contains(file) {
+        if self.contains(file.number()) {
             self.links.insert((dir.number(), name.to_vec()));
         }
     }
 
-    fn contains(&self, file: &File) -> bool {
-        let (word, bit) = place(file.number());
+    fn contains(&self, inode: InodeNumber) -> bool {
+        let (word, bit) = place(inode);
         self.inodes.get(word).is_none_or(|word| word & bit == 0)
+    }
+
+    /// What is in a directory, but for files that the import made: of those only the names are read.
+    fn children(&self, dir: &Dir) -> extant::Result<Vec<Dirent>> {
+        let mut children = dir.entries()?;
+        children.retain(|child| {
+            let is_file = child.file_type.is_some_and(|file_type| file_type != FileType::Directory);
+            !is_file || self.contains(child.inode)
+        });
+        Ok(children)
     }
 
     /// Removes everything in `dir` from before the import.
@@ -59,7 +69,7 @@ impl Lower {
     /// The disk's.
     pub fn remove_children(&self, dir: &Dir) -> extant::Result<()> {
         let is_root = dir.number() == InodeNumber::ROOT;
-        for child in dir.entries()? {
+        for child in self.children(dir)? {
             if !(is_root && child.name == LOST_FOUND) {
                 self.remove(dir, &child.name)?;
             }
@@ -83,7 +93,7 @@ impl Lower {
                 continue;
             }
             let Some(Removal { parent, name, dir, .. }) = pending.pop() else { break };
-            if !self.contains(&dir) {
+            if !self.contains(dir.number()) {
                 continue;
             }
             match parent.rmdir(&name) {
@@ -111,11 +121,11 @@ impl Lower {
                 return Ok(None);
             }
             let found = found.into_dir()?;
-            let children = found.entries()?;
+            let children = self.children(&found)?;
             return Ok(Some(Removal { parent: dir.clone(), name: name.to_vec(), dir: found, children }));
         }
         let is_link = !self.links.is_empty() && self.links.contains(&(dir.number(), name.to_vec()));
-        if is_link || !self.contains(&found) {
+        if is_link || !self.contains(found.number()) {
             return Ok(None);
         }
         dir.unlink(name).map(|()| None)

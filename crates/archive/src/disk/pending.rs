@@ -50,7 +50,7 @@ impl Pending {
     ///
     /// # Errors
     /// [`Error::Disk`]; those of opening the source, and of what was to be copied before.
-    pub fn copy(&mut self, copier: &ContentCopier, source: HostFile) -> Result<u64> {
+    pub fn copy(&mut self, copier: &mut ContentCopier, source: HostFile) -> Result<u64> {
         let pieces: Vec<_> = pieces(source.ranges()).collect();
         if let [piece] = pieces[..]
             && piece.bytes <= QUICK_BYTES_MAX
@@ -62,7 +62,12 @@ impl Pending {
         pieces.into_iter().map(copy).sum()
     }
 
-    fn copy_piece(&mut self, copier: &ContentCopier, source: TaskSource, piece: DataRange) -> Result<u64> {
+    fn copy_piece(
+        &mut self,
+        copier: &mut ContentCopier,
+        source: TaskSource,
+        piece: DataRange,
+    ) -> Result<u64> {
         let placed = self.set_size_before(piece.end());
         let placed = placed.and_then(|()| self.file.place_at(piece.offset, piece.bytes as usize));
         let segments = placed.map_err(|error| Error::disk(&self.path, error))?;

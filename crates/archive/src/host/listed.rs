@@ -14,10 +14,7 @@ use crate::error::Result;
 use crate::flow::{Extent, Sink, Source};
 use crate::host_file::{FileId, HostFile};
 
-/// Memory that the entries which are kept may take, without their names.
-const ENTRIES_BYTES_MAX: usize = 96 << 20;
-
-/// The entries that a [`Walk`] poured, to be poured again.
+/// The entries that a [`Walk`] found, to be poured.
 #[derive(Debug)]
 pub struct Listed {
     root: PathBuf,
@@ -26,43 +23,14 @@ pub struct Listed {
     files: Vec<FileId>,
 }
 
-/// Keeps entries, none if they are too many.
-#[derive(Default)]
-struct EntryCollector {
-    entries: Vec<Entry>,
-    bytes: usize,
-}
-
 impl Walk {
     /// The entries of the tree. None if they are too many to be kept; it has to be walked again then.
     ///
     /// # Errors
     /// As pouring it.
     pub fn list(&self) -> Result<Option<Listed>> {
-        let (mut kept, mut files) = (EntryCollector::default(), Vec::new());
-        self.pour_noting(&mut kept, Extent::Entries, Some(&mut files))?;
-        let is_whole = kept.bytes <= ENTRIES_BYTES_MAX;
-        Ok(is_whole.then(|| Listed { root: self.root().to_owned(), entries: kept.entries, files }))
-    }
-}
-
-impl Sink for EntryCollector {
-    fn entry(&mut self, entry: Entry) -> Result<()> {
-        self.bytes = self.bytes.saturating_add(entry.memory_bytes());
-        if self.bytes <= ENTRIES_BYTES_MAX {
-            self.entries.push(entry);
-        } else {
-            self.entries = Vec::new();
-        }
-        Ok(())
-    }
-
-    fn content(&mut self, _offset: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
-        Ok(bytes)
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        Ok(())
+        let entries = self.entries()?;
+        Ok(entries.map(|(entries, files)| Listed { root: self.root().to_owned(), entries, files }))
     }
 }
 
@@ -77,7 +45,10 @@ impl Source for Arc<Listed> {
             if extent == Extent::Entries || shape.ranges.is_empty() {
                 continue;
             }
-            let host = self.root.join(os_string(entry.path.to_bytes()));
+            let host = match entry.path.is_root() {
+                true => self.root.clone(),
+                false => self.root.join(os_string(entry.path.to_bytes())),
+            };
             let Some(file) =
                 sink.host_file(HostFile { path: host, id: *id, ranges: shape.ranges.clone() })?
             else {

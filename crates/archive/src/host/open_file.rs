@@ -24,7 +24,7 @@ impl OpenFile {
     /// [`Error::Host`]; [`Error::Changed`] if another file is in its place.
     pub fn open(found: &HostFile) -> Result<Self> {
         let HostFile { path, id, .. } = found;
-        let file = open_regular(path, false, *id, || path.clone())?;
+        let file = open_regular(path, *id)?;
         Ok(Self { file, path: path.clone() })
     }
 
@@ -37,5 +37,36 @@ impl OpenFile {
             io::ErrorKind::UnexpectedEof => Error::Changed { path: self.path.clone() },
             _ => Error::host(&self.path)(error),
         })
+    }
+
+    /// Has `buf` contain the `bytes` bytes from `offset`, in the memory that it has.
+    ///
+    /// # Errors
+    /// As [`OpenFile::read_exact_at`].
+    #[cfg(unix)]
+    pub fn read_at_into(&self, buf: &mut Vec<u8>, bytes: usize, offset: u64) -> Result<()> {
+        buf.clear();
+        buf.reserve(bytes);
+        while buf.len() < bytes {
+            // It reads as much as there is room for, and what is too much is dropped: so no memory has to be zeroed before.
+            let at = offset + buf.len() as u64;
+            match rustix::io::pread(&self.file, rustix::buffer::spare_capacity(buf), at) {
+                Ok(0) => return Err(Error::Changed { path: self.path.clone() }),
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(Error::host(&self.path)(errno.into())),
+            }
+        }
+        buf.truncate(bytes);
+        Ok(())
+    }
+
+    /// Has `buf` contain the `bytes` bytes from `offset`, in the memory that it has.
+    ///
+    /// # Errors
+    /// As [`OpenFile::read_exact_at`].
+    #[cfg(not(unix))]
+    pub fn read_at_into(&self, buf: &mut Vec<u8>, bytes: usize, offset: u64) -> Result<()> {
+        buf.resize(bytes, 0);
+        self.read_exact_at(buf, offset)
     }
 }

@@ -17,7 +17,9 @@ use crate::path::TreePath;
 /// Directories of the path that are open: few beside the 1,024 that a process may usually have.
 const OPEN_MAX: usize = 64;
 
-const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// How a directory is opened that no link may lead to.
+pub(super) const FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 #[derive(Debug)]
 pub(super) struct OpenPath {
@@ -100,7 +102,7 @@ impl OpenPath {
 }
 
 /// Which file is open.
-fn file_id(file: &OwnedFd) -> Outcome<FileId> {
+pub(super) fn file_id(file: &OwnedFd) -> Outcome<FileId> {
     let found = rustix::fs::fstat(file)?;
     Ok((found.st_dev, found.st_ino))
 }

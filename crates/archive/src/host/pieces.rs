@@ -20,21 +20,19 @@ impl Pieces {
     pub(super) fn read(&mut self, file: &OpenFile, ranges: &[DataRange], sink: &mut dyn Sink) -> Result<()> {
         for piece in pieces(ranges) {
             let mut content = self.buffer(piece.bytes as usize);
-            file.read_exact_at(&mut content, piece.offset)?;
+            file.read_at_into(&mut content, piece.bytes as usize, piece.offset)?;
             self.0 = sink.content(piece.offset, content)?;
         }
         Ok(())
     }
 
-    /// A buffer of `bytes`: the one that came back, or a new one where that is much too large, for what waits is counted with all its memory.
+    /// A buffer for `bytes`: the one that came back, or a new one where that is much too large, for what waits is counted with all its memory.
     fn buffer(&mut self, bytes: usize) -> Vec<u8> {
         let capacity = bytes.max(BUFFER_BYTES_MIN).next_power_of_two();
         let mut buffer = std::mem::take(&mut self.0);
         if buffer.capacity() < capacity || buffer.capacity() > capacity * FILLED_PART {
             buffer = Vec::with_capacity(capacity);
         }
-        // Only what is longer than its last content is zeroed.
-        buffer.resize(bytes, 0);
         buffer
     }
 }

@@ -2,6 +2,10 @@
 
 #[cfg(target_os = "linux")]
 mod linux;
+#[cfg(target_os = "linux")]
+mod list;
+#[cfg(target_os = "linux")]
+mod look;
 #[cfg(not(target_os = "linux"))]
 mod portable;
 
@@ -17,6 +21,9 @@ use crate::path::TreePath;
 pub(super) use linux::open_regular;
 #[cfg(not(target_os = "linux"))]
 pub(super) use portable::open_regular;
+
+/// Memory that the entries which are kept may take, without their names.
+const ENTRIES_BYTES_MAX: usize = 96 << 20;
 
 /// Reads a tree of the host: a directory with all below it, or a single file.
 #[derive(Clone, Debug)]
@@ -71,6 +78,6 @@ impl Walk {
 
 impl Source for Walk {
     fn pour(&mut self, sink: &mut dyn Sink, extent: Extent) -> Result<()> {
-        self.pour_noting(sink, extent, None)
+        self.pour_tree(sink, extent)
     }
 }

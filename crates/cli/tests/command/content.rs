@@ -48,6 +48,41 @@ const PACK: &str =
     "tar --format=posix --xattrs --xattrs-include=* --acls --numeric-owner -S -C tree -cf t.tar .";
 
 #[test]
+fn a_tree_is_read_with_few_descriptors() {
+    if tool("e2fsck").is_none() {
+        return;
+    }
+    let bench = Bench::empty();
+    bench.shell("for i in $(seq 8); do for j in $(seq 8); do mkdir -p wide/$i/$j; for k in $(seq 8); do echo $i$j$k > wide/$i/$j/$k; done; done; done");
+    // Too few for the threads that list it.
+    bench.shell(&format!("ulimit -n 10; {} mkfs -q -d wide d.img", env!("CARGO_BIN_EXE_extant")));
+    bench.assert_clean("d.img");
+    assert_eq!(bench.content("d.img", "/8/5/2"), b"852\n");
+}
+
+#[test]
+fn a_tree_has_the_owners_and_the_types_that_fakeroot_shows() {
+    if tool("fakeroot").and(tool("e2fsck")).is_none() {
+        return;
+    }
+    let bench = Bench::empty();
+    bench.shell("mkdir -p tree/dir; echo x > tree/file; ln -s file tree/link");
+    let make = "chown 7:8 tree/dir; chown 123:456 tree/file; chmod 4755 tree/file; chown -h 77:88 tree/link; mknod tree/null c 1 3";
+    let extant = env!("CARGO_BIN_EXE_extant");
+    bench.shell(&format!(
+        "fakeroot sh -c '{make}; {extant} mkfs -q -d tree d.img; {extant} mkfs -q --from d.img -d tree e.img'"
+    ));
+    for image in ["d.img", "e.img"] {
+        bench.assert_clean(image);
+        let field = |path, name| bench.field(image, path, name);
+        assert_eq!([field("/dir", "User:"), field("/dir", "Group:")], ["7", "8"], "{image}");
+        assert_eq!([field("/file", "User:"), field("/file", "Mode:")], ["123", "04755"], "{image}");
+        assert_eq!([field("/link", "User:"), field("/link", "Group:")], ["77", "88"], "{image}");
+        assert_eq!(field("/null", "Type:"), "character", "{image}");
+    }
+}
+
+#[test]
 fn content_from_a_directory_is_what_the_kernel_sees() {
     let Some(bench) = tree() else { return };
     bench.words("mkfs -q -d tree d.img");

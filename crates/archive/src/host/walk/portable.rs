@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use extant_block::{identity, os_string};
 use extant_ondisk::Timestamp;
 
-use super::Walk;
+use super::{ENTRIES_BYTES_MAX, Walk};
 use crate::entry::{Attributes, Entry, EntryKind, Shape};
 use crate::error::{Error, Result};
 use crate::flow::{Extent, Sink};
@@ -16,13 +16,21 @@ use crate::host_file::FileId;
 use crate::path::TreePath;
 
 impl Walk {
-    /// Pours the tree. `files` gets one for each regular file.
-    pub(in crate::host) fn pour_noting(
-        &self,
-        sink: &mut dyn Sink,
-        extent: Extent,
-        mut files: Option<&mut Vec<FileId>>,
-    ) -> Result<()> {
+    /// The entries of the tree and, of each regular file, which one it is. None if they are too many to be kept.
+    pub(in crate::host) fn entries(&self) -> Result<Option<(Vec<Entry>, Vec<FileId>)>> {
+        let mut kept = EntryCollector::default();
+        self.pour_tree(&mut kept, Extent::Entries)?;
+        let files = kept
+            .entries
+            .iter()
+            .filter(|entry| matches!(entry.kind, EntryKind::File(_)))
+            .map(|_| ())
+            .collect();
+        Ok((kept.bytes <= ENTRIES_BYTES_MAX).then_some((kept.entries, files)))
+    }
+
+    /// Pours the tree.
+    pub(super) fn pour_tree(&self, sink: &mut dyn Sink, extent: Extent) -> Result<()> {
         let mut pieces = Pieces::default();
         // Files to come, the next one last.
         let mut pending = vec![(self.at.clone(), self.root.clone())];
@@ -45,9 +53,6 @@ impl Walk {
             } else {
                 return Err(Error::Refused { path: tree, reason: "a device, pipe or socket" });
             };
-            if let (EntryKind::File(_), Some(files)) = (&kind, &mut files) {
-                files.push(());
-            }
             sink.entry(Entry { path: tree.clone(), kind, attributes })?;
             if found.is_dir() {
                 pending.extend(below(&tree, &host)?);
@@ -57,6 +62,33 @@ impl Walk {
             }
         }
         sink.finish()
+    }
+}
+
+/// Keeps entries, none if they are too many.
+#[derive(Default)]
+struct EntryCollector {
+    entries: Vec<Entry>,
+    bytes: usize,
+}
+
+impl Sink for EntryCollector {
+    fn entry(&mut self, entry: Entry) -> Result<()> {
+        self.bytes = self.bytes.saturating_add(entry.memory_bytes());
+        if self.bytes <= ENTRIES_BYTES_MAX {
+            self.entries.push(entry);
+        } else {
+            self.entries = Vec::new();
+        }
+        Ok(())
+    }
+
+    fn content(&mut self, _offset: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
+        Ok(bytes)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
     }
 }
 
@@ -101,13 +133,8 @@ fn mode_and_owner(found: &Metadata) -> (u16, u32, u32) {
 }
 
 /// Opens a regular file that was listed.
-pub(in crate::host) fn open_regular(
-    access: &Path,
-    _follow: bool,
-    _id: FileId,
-    host: impl Fn() -> PathBuf,
-) -> Result<File> {
-    let file = File::open(access).map_err(|source| Error::Host { path: host(), source })?;
+pub(in crate::host) fn open_regular(path: &Path, _id: FileId) -> Result<File> {
+    let file = File::open(path).map_err(Error::host(path))?;
     let is_file = file.metadata().is_ok_and(|found| found.is_file());
-    if is_file { Ok(file) } else { Err(Error::Changed { path: host() }) }
+    if is_file { Ok(file) } else { Err(Error::Changed { path: path.to_owned() }) }
 }
