@@ -17,9 +17,7 @@ use crate::path::TreePath;
 /// Directories of the path that are open: few beside the 1,024 that a process may usually have.
 const OPEN_MAX: usize = 64;
 
-/// How a directory is opened that no link may lead to.
-pub(super) const FLAGS: OFlags =
-    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 #[derive(Debug)]
 pub(super) struct OpenPath {
@@ -53,8 +51,7 @@ impl OpenPath {
 
     /// Goes on into `name`, and returns the identity of that directory.
     pub fn enter(&mut self, name: &[u8]) -> Outcome<FileId> {
-        let descriptor = rustix::fs::openat(self.directory(), name, FLAGS, Mode::empty())?;
-        let id = file_id(&descriptor)?;
+        let (descriptor, id) = open_directory(self.directory(), name)?;
         self.here = self.here.clone().below(name);
         self.levels.push(Level { id, descriptor: Some(descriptor) });
         if let Some(behind) = self.levels.len().checked_sub(OPEN_MAX + 1) {
@@ -78,8 +75,8 @@ impl OpenPath {
         if let (Some(level @ Level { descriptor: None, .. }), Some(left)) =
             (self.levels.last_mut(), left.descriptor)
         {
-            let above = rustix::fs::openat(&left, "..", FLAGS, Mode::empty())?;
-            if file_id(&above)? != level.id {
+            let (above, id) = open_directory(&left, b"..")?;
+            if id != level.id {
                 return Err(Errno::STALE);
             }
             level.descriptor = Some(above);
@@ -101,8 +98,9 @@ impl OpenPath {
     }
 }
 
-/// Which file is open.
-pub(super) fn file_id(file: &OwnedFd) -> Outcome<FileId> {
-    let found = rustix::fs::fstat(file)?;
-    Ok((found.st_dev, found.st_ino))
+/// Opens the directory `name` of `above`, through no link, and tells which it is.
+pub(super) fn open_directory(above: &OwnedFd, name: &[u8]) -> Outcome<(OwnedFd, FileId)> {
+    let descriptor = rustix::fs::openat(above, name, FLAGS, Mode::empty())?;
+    let found = rustix::fs::fstat(&descriptor)?;
+    Ok((descriptor, (found.st_dev, found.st_ino)))
 }

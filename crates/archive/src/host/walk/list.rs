@@ -13,14 +13,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
 use extant_rt::{Arc, AtomicUsize, Condvar, LockClass, Mutex, Ordering, panicking, share_work};
-use rustix::fs::Mode;
 use rustix::io::Errno;
 
 use super::Walk;
 use super::look::{Place, Seen, names, own_name};
 use crate::entry::{Entry, EntryKind};
 use crate::error::{Error, Result};
-use crate::host::open_path::{FLAGS, file_id};
+use crate::host::open_path::open_directory;
 use crate::host::walk::ENTRIES_BYTES_MAX;
 use crate::host_file::FileId;
 use crate::path::TreePath;
@@ -144,13 +143,13 @@ impl Listings<'_> {
     /// Lists the directory of a task.
     fn open(&self, task: Task) -> Result<Inside> {
         let Task { above, name, tree, id, .. } = task;
-        let opened = rustix::fs::openat(&*above, &name, FLAGS, Mode::empty());
+        let opened = open_directory(&above, &name);
         drop(above);
-        let directory = Arc::new(opened.map_err(self.walk.failed(&tree))?);
-        if file_id(&directory).map_err(self.walk.failed(&tree))? != id {
+        let (directory, opened) = opened.map_err(self.walk.failed(&tree))?;
+        if opened != id {
             return Err(Error::Changed { path: self.walk.host(&tree) });
         }
-        self.list(&directory, &tree)
+        self.list(&Arc::new(directory), &tree)
     }
 
     /// What is in a directory, or some of it if there are too many entries.
