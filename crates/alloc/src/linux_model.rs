@@ -58,7 +58,7 @@ impl OlderForms {
             md_lock: MdLock::new(),
             group_info: GroupInfoLines::new(groups, settings.block_group_locks),
             lists,
-            numbered: NumberedGoals::new(groups, settings.stream_goals),
+            numbered: NumberedGoals::new(groups, settings),
         }
     }
 
@@ -133,6 +133,7 @@ impl Tuning {
                 skip_busy: false,
                 exact_goal: ExactGoal::Ahead,
                 stream_goals: StreamGoals::Locked,
+                stream_goals_max: 128,
                 frees: Frees::OneList,
                 preallocation_list: true,
                 inode_search: InodeSearch::Repeat,

@@ -89,6 +89,8 @@ pub struct LinuxModel {
     pub exact_goal: ExactGoal,
     /// Where streams go on.
     pub stream_goals: StreamGoals,
+    /// Goals by number at most; there is one for four groups at most (kernel: as many as possible CPUs).
+    pub stream_goals_max: u32,
     /// How freed runs wait.
     pub frees: Frees,
     /// An inode's preallocations are a list that is searched from the newest on, capped and trimmed (kernel before 6.4); else
@@ -106,6 +108,7 @@ impl Default for LinuxModel {
             skip_busy: true,
             exact_goal: ExactGoal::default(),
             stream_goals: StreamGoals::default(),
+            stream_goals_max: 128,
             frees: Frees::default(),
             preallocation_list: false,
             inode_search: InodeSearch::default(),
