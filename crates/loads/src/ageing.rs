@@ -3,7 +3,7 @@
 
 use extant::{Dir, Error, Filesystem};
 
-use crate::{Directory, Random};
+use crate::{Directory, Random, layout};
 
 /// What happens next to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,9 +57,8 @@ const DIRS: u32 = 64;
 /// The file system's.
 pub fn age(fs: &Filesystem, seed: u64, percent: u64, sizes: Sizes) -> Result<(), Error> {
     let dirs = (0..DIRS).map(|number| {
-        let path = format!("/aged-{number}");
-        fs.create_dir(&path)?;
-        fs.dir(&path)
+        fs.create_dir(path(number))?;
+        fs.dir(path(number))
     });
     let dirs: Vec<_> = dirs.collect::<Result<_, _>>()?;
     let statistics = fs.statistics();
@@ -83,6 +82,26 @@ pub fn age(fs: &Filesystem, seed: u64, percent: u64, sizes: Sizes) -> Result<(),
         }
     }
     fs.sync()
+}
+
+/// In how many pieces each of the files lies, on average, by which [`age`] left the disk full.
+///
+/// # Errors
+/// The file system's.
+pub fn extents_per_file(fs: &Filesystem) -> Result<f64, Error> {
+    let (mut files, mut pieces) = (0_u64, 0);
+    for number in 0..DIRS {
+        let dir = fs.dir(path(number))?;
+        for entry in dir.entries()? {
+            pieces += layout::pieces(&dir.lookup(&entry.name)?)?;
+            files += 1;
+        }
+    }
+    Ok(pieces as f64 / files.max(1) as f64)
+}
+
+fn path(number: u32) -> String {
+    format!("/aged-{number}")
 }
 
 /// The deviation of the logarithm of sizes.
@@ -123,10 +142,11 @@ impl Ageing {
         ageing
     }
 
+    /// 0 if the disk is to have no block of a file.
     fn size(&mut self) -> u64 {
-        let Aged { block_bytes, middle_bytes, most_bytes, .. } = self.aged;
+        let Aged { block_bytes, middle_bytes, most_bytes, full_bytes, .. } = self.aged;
         let bytes = (middle_bytes as f64 * (DEVIATION * self.random.normal()).exp()) as u64;
-        bytes.clamp(1, most_bytes).next_multiple_of(block_bytes)
+        bytes.clamp(1, most_bytes).next_multiple_of(block_bytes).min(full_bytes / block_bytes * block_bytes)
     }
 }
 
@@ -134,7 +154,7 @@ impl Iterator for Ageing {
     type Item = Step;
 
     fn next(&mut self) -> Option<Step> {
-        if self.left < self.next {
+        if self.next == 0 || self.left < self.next {
             return None;
         }
         if self.unsettled > self.aged.full_bytes / SETTLE_PART {
@@ -155,5 +175,33 @@ impl Iterator for Ageing {
         self.left -= bytes;
         self.next = self.size();
         Some(Step::Create { file, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_never_more_than_the_disk_is_to_have() {
+        for full_bytes in [0, 4095, 4096, 100_000, 100 << 20] {
+            let aged = Aged {
+                block_bytes: 4096,
+                middle_bytes: 2 << 20,
+                most_bytes: 256 << 20,
+                full_bytes,
+                churn_bytes: 200 << 20,
+            };
+            let (mut live, mut most) = (std::collections::BTreeMap::new(), 0);
+            for step in Ageing::new(1, aged) {
+                match step {
+                    Step::Create { file, bytes } => drop(live.insert(file, bytes)),
+                    Step::Remove { file } => assert!(live.remove(&file).is_some()),
+                    Step::Sync => {}
+                }
+                most = most.max(live.values().sum::<u64>());
+            }
+            assert!(most <= full_bytes && most >= full_bytes / 2 / 4096 * 4096, "{most} of {full_bytes}");
+        }
     }
 }
