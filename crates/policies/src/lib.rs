@@ -4,20 +4,25 @@
 #![forbid(unsafe_code)]
 
 mod round_robin;
+mod rralloc;
 mod worst_fit;
 
 use extant::policy::Policy;
 use extant::{Scan, Tuning};
 
 pub use round_robin::RoundRobin;
+pub use rralloc::RrAlloc;
 pub use worst_fit::WorstFit;
 
 /// Makes a policy whose state is new.
 type New = fn() -> Box<dyn Policy>;
 
 /// The policies by their names.
-pub const ALL: &[(&str, New)] =
-    &[("round-robin", || Box::<RoundRobin>::default()), ("worst-fit", || Box::new(WorstFit))];
+pub const ALL: &[(&str, New)] = &[
+    ("round-robin", || Box::<RoundRobin>::default()),
+    ("rralloc", || Box::<RrAlloc>::default()),
+    ("worst-fit", || Box::new(WorstFit)),
+];
 
 /// The default with the policy of a name instead of its own, as long as the process lives. `None` if there is none of that name.
 #[must_use]

@@ -1,5 +1,5 @@
-//! Round robin: each search begins at the group behind the one where the last search of any file began, so that all groups are used
-//! alike (the idea of `rralloc`, posted for ext4 in February 2026, with one cursor instead of one for each CPU).
+//! Round robin by search: each search begins at the group behind the one where the last search of any file began, so that all groups are
+//! used alike. `rralloc` is the round robin that was posted for ext4, whose cursors stay in a group until it is full.
 
 use extant::GroupNumber;
 use extant::policy::{Groups, ORDERS, Policy, Wanted};
