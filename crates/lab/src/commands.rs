@@ -47,6 +47,9 @@ enum What {
         /// Mebibytes of the page cache.
         #[arg(long, default_value_t = 0)]
         page_cache: u32,
+        /// KiB of a block.
+        #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+        block_kib: u32,
         /// How the allocators work: a step of their ladder, from `oldest` to `default`, or a file as of `policy`.
         #[arg(long, default_value = "default")]
         policy: PathBuf,
@@ -128,13 +131,14 @@ enum What {
         #[arg(long, default_value = "xeon2690v3-kernel")]
         machine: PathBuf,
     },
-    /// A policy beside the default and the kernel's, on a disk that files have aged; without FILE the default, as a file to
+    /// Policies beside the default and the kernel's, on disks that files have aged; without FILE the default, as a file to
     /// begin one's own with.
     Policy {
-        /// A file with those fields that differ from the default, or a step of the allocators' ladder.
-        file: Option<PathBuf>,
+        /// A file with those fields that differ from the default, a policy in code, or a step of the allocators' ladder.
+        #[arg(value_name = "FILE")]
+        files: Vec<PathBuf>,
         /// Of the disk.
-        #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(8..))]
+        #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(16..))]
         disk_gb: u64,
         /// How full files make it first, in percent.
         #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u64).range(..=95))]
@@ -143,13 +147,13 @@ enum What {
         #[arg(long, default_value_t = 1)]
         seed: u64,
         /// KiB of a block.
-        #[arg(long, default_value_t = 4)]
-        block_kib: u64,
+        #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+        block_kib: u32,
         /// One JSON document instead of a table.
         #[arg(long)]
         json: bool,
         /// Where a picture of the figures goes, as SVG.
-        #[arg(long, requires = "file")]
+        #[arg(long, requires = "files")]
         svg: Option<PathBuf>,
     },
     /// Appends by fallocate over the number of CPUs: Linux as published, Linux and Extant simulated, and both as measured.
@@ -219,6 +223,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
             steps_max,
             one_directory,
             page_cache,
+            block_kib,
             policy,
             causal,
             sensitivity,
@@ -231,6 +236,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
                 one_directory,
                 steps_max,
                 page_cache_bytes,
+                block_bytes: block_kib << 10,
                 ..Setup::new(load, cpus, tuning, time)
             };
             let runs = cpus.iter().map(|cpus| run::run(setup(*cpus), &model));
@@ -310,12 +316,12 @@ pub fn run() -> Result<(), Box<dyn Error>> {
                 print!("{}", writeback::table(&setup, &runs));
             }
         }
-        What::Policy { file: None, .. } => print!("{}", policy::DEFAULT),
-        What::Policy { file: Some(file), disk_gb: gb, age, seed, block_kib, json, svg } => {
+        What::Policy { files, .. } if files.is_empty() => print!("{}", policy::DEFAULT),
+        What::Policy { files, disk_gb: gb, age, seed, block_kib, json, svg } => {
             let disk = Disk { gb, age, seed, block_kib };
-            let all = policy::compare::compare(&file, disk)?;
+            let all = policy::compare::compare(&files, disk)?;
             if let Some(picture) = svg {
-                std::fs::write(picture, policy::plot::svg(disk, &all))?;
+                std::fs::write(picture, policy::plot::svg(disk, &all, files.len()))?;
             }
             let text = if json { policy::compare::json(&all)? } else { policy::compare::table(disk, &all) };
             print!("{text}");

@@ -45,12 +45,17 @@ pub fn json(
 
 /// Throughput over CPUs, and for the most of them what they waited for.
 pub fn tables(load: Load, runs: &[Run]) -> String {
-    let mut text = format!("{}, simulated\n\n| CPUs | operations/s of each | of linear |\n", load.title());
-    text.push_str("|--:|--:|--:|\n");
+    let mut text = format!("{}, simulated\n\n", load.title());
+    text.push_str(
+        "| CPUs | operations/s of each | of linear | groups looked at by a search | extents per MiB |\n",
+    );
+    text.push_str("|--:|--:|--:|--:|--:|\n");
     let Some(first) = runs.first() else { return text };
     for run in runs {
         let share = 100.0 * run.per_second / first.per_second;
-        let _ = writeln!(text, "| {} | {:.0} | {share:.1} % |", run.cpus, run.per_second);
+        let extents = run.extents_per_mib.map(|extents| format!("{extents:.2}")).unwrap_or_default();
+        let (cpus, rate, groups) = (run.cpus, run.per_second, run.groups_per_search);
+        let _ = writeln!(text, "| {cpus} | {rate:.0} | {share:.1} % | {groups:.2} | {extents} |");
     }
     let Some(most) = runs.iter().max_by_key(|run| run.cpus) else { return text };
     let _ = writeln!(text, "\nPer operation on {} CPUs\n", most.cpus);

@@ -9,9 +9,9 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use extant::mkfs::Mkfs;
-use extant::{Dir, Filesystem, Mount, Tuning};
+use extant::{Dir, Filesystem, MballocStatistics, Mount, Tuning};
 use extant_block::MemoryDevice;
-use extant_loads::{Load, Part, Random, Runner, Step, mix};
+use extant_loads::{Directory, Load, Part, Random, Runner, Step, layout, mix};
 use extant_rt::{AtomicU64, LineReport, LockReport, Monotonic, Ordering, Padded, Report, count_anew, work};
 use serde::Serialize;
 
@@ -38,6 +38,7 @@ pub struct Setup {
     /// Steps of each CPU at most, of loads that come to an end.
     pub steps_max: u64,
     pub disk_bytes: u64,
+    pub block_bytes: u32,
     /// Of the page cache.
     pub page_cache_bytes: u64,
     /// By which CPUs begin at times of their own, in the first half of the warm-up, and not all at once: who comes in which
@@ -56,6 +57,7 @@ impl Setup {
             time,
             steps_max: u64::MAX,
             disk_bytes: DISK_BYTES,
+            block_bytes: 4096,
             page_cache_bytes: 0,
             seed: None,
         }
@@ -68,6 +70,10 @@ pub struct Run {
     pub cpus: usize,
     /// Operations per second of a CPU, on average.
     pub per_second: f64,
+    /// Of a search for blocks, by searches of the warm-up too.
+    pub groups_per_search: f64,
+    /// Of the files of [`Load::Append`]; other loads leave none that grew.
+    pub extents_per_mib: Option<f64>,
     /// By lock class, per operation.
     pub locks: BTreeMap<String, LockShare>,
     /// By place in the source, per operation: atomics, and locks with what they guard.
@@ -248,7 +254,8 @@ impl Dirs {
 /// The file system's.
 pub fn disk(setup: &Setup) -> Result<Disk, Box<dyn Error>> {
     let device = Arc::new(MemoryDevice::new(setup.disk_bytes));
-    Mkfs::new().uuid([1; 16]).hash_seed([2; 16]).format(&*device)?;
+    let mkfs = Mkfs::new().block_size(setup.block_bytes);
+    mkfs.uuid([1; 16]).hash_seed([2; 16]).format(&*device)?;
     let cache_bytes = (256 << 20).max(setup.cpus as u64 * CPU_CACHE_BYTES);
     // What commits in the background would need a CPU of its own; a full log makes whoever fills it commit.
     let mount = Mount::new().background(false).cache_bytes(cache_bytes).tuning(setup.tuning);
@@ -293,6 +300,8 @@ pub fn run_on(disk: Disk, setup: Setup, model: &Rc<Model>) -> Result<Run, Box<dy
     let dirs = Rc::new(dirs);
     let prepared = Rc::clone(&dirs);
     on_each(model, cpus, move |thread| Ok(load.prepare(&prepared.part(thread, steps_max))?))?;
+    let before = fs.mballoc_statistics();
+    let growing = (load == Load::Append).then(|| Rc::clone(&dirs));
     let (costs, journal) = (Rc::clone(model), <[Padded<AtomicU64>; 2]>::default());
     let is_counted = Cell::new(false);
     let (done, report) = on_each(model, cpus, move |thread| {
@@ -314,7 +323,12 @@ pub fn run_on(disk: Disk, setup: Setup, model: &Rc<Model>) -> Result<Run, Box<dy
         load.run(&dirs.part(thread, steps_max), &mut cpu)?;
         cpu.done()
     })?;
-    alone(model, move || Ok(fs.unmount()?))?;
+    let (after, extents_per_mib) = alone(model, move || {
+        let extents_per_mib = growing.map(|dirs| extents_per_mib(&dirs)).transpose()?;
+        let after = fs.mballoc_statistics();
+        fs.unmount()?;
+        Ok((after, extents_per_mib))
+    })?;
     let operations = done.iter().map(|done| done.measured).sum();
     let rate: f64 = done.iter().map(|done| done.rate).sum();
     let mut waits = BTreeMap::new();
@@ -331,10 +345,29 @@ pub fn run_on(disk: Disk, setup: Setup, model: &Rc<Model>) -> Result<Run, Box<dy
     Ok(Run {
         cpus,
         per_second: rate * 1e9 / cpus as f64,
+        groups_per_search: groups_per_search(&before, &after),
+        extents_per_mib,
         locks: locks.collect(),
         lines: lines.collect(),
         waits,
     })
+}
+
+/// Groups that a search looked at on average, between two times.
+pub fn groups_per_search(before: &MballocStatistics, after: &MballocStatistics) -> f64 {
+    let groups = |counts: &MballocStatistics| counts.considered.iter().sum::<u64>();
+    per_operation(groups(after) - groups(before), after.requests - before.requests)
+}
+
+/// In how many pieces a MiB of the CPUs' files lies.
+fn extents_per_mib(dirs: &Dirs) -> Result<f64, extant::Error> {
+    let (mut pieces, mut bytes) = (0, 0);
+    for cpu in 0..dirs.own.len() {
+        let file = Directory::open(&dirs.own[cpu], &dirs.part(cpu, 0).file())?;
+        pieces += layout::pieces(&file)?;
+        bytes += Dir::bytes(&file)?;
+    }
+    Ok(pieces as f64 * f64::from(1 << 20) / bytes.max(1) as f64)
 }
 
 fn per_operation(count: u64, operations: u64) -> f64 {

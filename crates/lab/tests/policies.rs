@@ -18,8 +18,8 @@ fn policy(arguments: &[&str]) -> Result<String, String> {
 
 #[test]
 fn the_example_stands_beside_the_others_with_the_same_figures_each_time() {
-    let text = policy(&[EXAMPLE, "--disk-gb", "8", "--json"]).expect("figures");
-    assert_eq!(policy(&[EXAMPLE, "--disk-gb", "8", "--json"]).as_ref(), Ok(&text));
+    let text = policy(&[EXAMPLE, "--disk-gb", "16", "--json"]).expect("figures");
+    assert_eq!(policy(&[EXAMPLE, "--disk-gb", "16", "--json"]).as_ref(), Ok(&text));
     let document: Value = serde_json::from_str(&text).expect("JSON");
     let all = document.as_array().expect("policies");
     assert_eq!((all.len(), all[0]["policy"].as_str()), (5, Some(EXAMPLE)), "{text}");
@@ -40,9 +40,9 @@ fn the_example_stands_beside_the_others_with_the_same_figures_each_time() {
 
 #[test]
 fn policies_in_code_place_blocks_otherwise_and_give_the_same_figures_each_time() {
-    for name in ["worst-fit", "round-robin"] {
-        let text = policy(&[name, "--disk-gb", "8", "--json"]).expect("figures");
-        assert_eq!(policy(&[name, "--disk-gb", "8", "--json"]).as_ref(), Ok(&text));
+    for name in ["worst-fit", "round-robin", "rralloc"] {
+        let text = policy(&[name, "--disk-gb", "16", "--json"]).expect("figures");
+        assert_eq!(policy(&[name, "--disk-gb", "16", "--json"]).as_ref(), Ok(&text));
         let document: Value = serde_json::from_str(&text).expect("JSON");
         let of = |policy: usize, figure: &str| document[policy][figure].as_f64().expect("a figure");
         assert_eq!(document[0]["policy"], name);
@@ -52,27 +52,39 @@ fn policies_in_code_place_blocks_otherwise_and_give_the_same_figures_each_time()
 }
 
 #[test]
+fn several_policies_stand_beside_the_others_on_a_disk_that_nothing_aged() {
+    let text = policy(&["rralloc", EXAMPLE, "--disk-gb", "16", "--age", "0", "--json"]).expect("figures");
+    let document: Value = serde_json::from_str(&text).expect("JSON");
+    let all = document.as_array().expect("policies");
+    let names: Vec<_> = all.iter().take(2).filter_map(|one| one["policy"].as_str()).collect();
+    assert_eq!((all.len(), names), (6, vec!["rralloc", EXAMPLE]), "{text}");
+    assert!(all.iter().all(|one| one["extents_per_aged_file"] == 0.0), "{text}");
+    assert!(all.iter().all(|one| one["extents_per_mib_of_appends"].as_f64() > Some(0.0)), "{text}");
+}
+
+#[test]
 fn the_picture_shows_each_policy_and_figure() {
     let picture = std::env::temp_dir().join(format!("extant-lab-policy-{}.svg", std::process::id()));
     let text =
-        policy(&[EXAMPLE, "--disk-gb", "8", "--svg", picture.to_str().expect("a path")]).expect("figures");
+        policy(&[EXAMPLE, "--disk-gb", "16", "--svg", picture.to_str().expect("a path")]).expect("figures");
     let svg = std::fs::read_to_string(&picture).expect("a picture");
     std::fs::remove_file(&picture).expect("the picture");
     for row in text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| policy")) {
         let cells: Vec<_> = row.split('|').map(str::trim).collect();
-        // The policy, groups looked at, extents of a large file, free extents before and after, and appends.
-        for cell in [1, 4, 5, 7, 8, 9] {
+        // The policy, groups looked at, extents of large files and of those before, free extents before and after, appends and
+        // their extents.
+        for cell in [1, 4, 5, 7, 8, 9, 10, 12] {
             assert!(svg.contains(&format!(">{}</text>", cells[cell])), "{}: {svg}", cells[cell]);
         }
     }
-    assert_eq!(svg.matches("<rect x=").count(), 5 * 5, "{svg}");
+    assert_eq!(svg.matches("<rect x=").count(), 7 * 5, "{svg}");
 }
 
 #[test]
 fn the_printed_default_is_the_default() {
     let file = std::env::temp_dir().join(format!("extant-lab-default-{}.toml", std::process::id()));
     std::fs::write(&file, policy(&[]).expect("the default")).expect("a file");
-    let text = policy(&[file.to_str().expect("a path"), "--disk-gb", "8", "--json"]).expect("figures");
+    let text = policy(&[file.to_str().expect("a path"), "--disk-gb", "16", "--json"]).expect("figures");
     std::fs::remove_file(&file).expect("the file");
     let document: Value = serde_json::from_str(&text).expect("JSON");
     let figures = |policy: usize| {

@@ -9,13 +9,13 @@
 
 use std::error::Error;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use extant::mkfs::Mkfs;
-use extant::{Dir, File, Filesystem, MballocStatistics, Mount, Tuning};
+use extant::{Dir, File, Filesystem, Mount, Tuning};
 use extant_block::MemoryDevice;
 use extant_loads::ageing::{self, Sizes};
 use extant_loads::ladder::{self, Order};
@@ -36,8 +36,8 @@ const LARGE_BYTES: u64 = 16 << 20;
 /// Small files, and the bytes of each.
 const SMALL_FILES: usize = 4096;
 const SMALL: [u8; 16 << 10] = [7; 16 << 10];
-/// Of the journal, and of the cache.
-const JOURNAL_MIB: u32 = 64;
+/// Of the journal in blocks, each of which holds a changed one whatever its size, and of the cache.
+const JOURNAL_BLOCKS: u32 = 16_384;
 const CACHE_BYTES: u64 = 512 << 20;
 /// CPUs that append at once, and how long: slow policies need about 30 us for an append.
 pub const CPUS: usize = 64;
@@ -51,7 +51,7 @@ pub struct Disk {
     pub age: u64,
     pub seed: u64,
     /// KiB of a block.
-    pub block_kib: u64,
+    pub block_kib: u32,
 }
 
 /// What a policy makes of the disk.
@@ -65,69 +65,81 @@ pub struct Figures {
     /// Pieces of a large file and of a small one on average, in which its blocks lie.
     pub extents_per_large_file: f64,
     pub extents_per_small_file: f64,
+    /// Pieces of a file that aged the disk.
+    pub extents_per_aged_file: f64,
     /// Bytes of a run of free blocks on average, once aged and at the end.
     pub free_run_bytes_aged: f64,
     pub free_run_bytes: f64,
     /// Appends of 8 KiB by fallocate, per second of each of [`CPUS`] CPUs.
     pub appends_per_second: f64,
+    /// Of their searches.
+    pub groups_per_search_of_appends: f64,
+    /// Of their files.
+    pub extents_per_mib_of_appends: f64,
 }
 
-/// A policy beside the default and the kernel's.
+/// Policies beside the default and the kernel's.
 ///
 /// # Errors
 /// Of a file that is no policy; of a build without forms of older kernels; the file system's.
-pub fn compare(policy: &Path, disk: Disk) -> Result<Vec<Figures>, Box<dyn Error>> {
-    let own = super::load(policy)?;
+pub fn compare(policies: &[PathBuf], disk: Disk) -> Result<Vec<Figures>, Box<dyn Error>> {
     let others = [
         ("Extant's default", Order::ListHead, "default"),
         ("Linux 6.17", Order::ListHead, "patch-17"),
         ("Linux 6.16", Order::ListHead, "base"),
         ("Linux 6.16, mb_optimize_scan=0", Order::Linear, "base"),
     ];
-    let mut all = vec![(policy.display().to_string(), own)];
+    let own = policies.iter().map(|policy| Ok((policy.display().to_string(), super::load(policy)?)));
+    let mut all = own.collect::<Result<Vec<_>, String>>()?;
     for (name, order, key) in others {
         all.extend(ladder::step(order, key)?.map(|step| (name.to_owned(), step.tuning)));
     }
     Ok(run::side_by_side(all.len(), |index| {
         let (policy, tuning) = all[index].clone();
         let model = Rc::new(Model::load(Path::new("kunpeng920"))?);
-        let appends = Setup::new(Load::Fallocate2, CPUS, tuning, TIME);
+        let appends = Setup::new(Load::Append, CPUS, tuning, TIME);
         let (figures, disk) = run::alone(&model, move || {
             let (figures, fs) = figures(policy, tuning, disk)?;
             Ok((figures, run::directories(fs, &appends)?))
         })?;
-        let appends_per_second = run::run_on(disk, appends, &model)?.per_second;
-        Ok(Figures { appends_per_second, ..figures })
+        let appends = run::run_on(disk, appends, &model)?;
+        Ok(Figures {
+            appends_per_second: appends.per_second,
+            groups_per_search_of_appends: appends.groups_per_search,
+            extents_per_mib_of_appends: appends.extents_per_mib.unwrap_or_default(),
+            ..figures
+        })
     })?)
 }
 
 /// All but the appends, and the disk.
 fn figures(policy: String, tuning: Tuning, disk: Disk) -> Result<(Figures, Filesystem), Box<dyn Error>> {
     let device = Arc::new(MemoryDevice::new(disk.gb * 1_000_000_000 / (1 << 20) * (1 << 20)));
-    let block_bytes = disk.block_kib.checked_mul(1 << 10).and_then(|bytes| u32::try_from(bytes).ok());
-    let mkfs = Mkfs::new().block_size(block_bytes.ok_or("--block-kib: too many")?);
-    mkfs.uuid([1; 16]).hash_seed([2; 16]).journal_megabytes(JOURNAL_MIB).format(&*device)?;
+    let mkfs = Mkfs::new().block_size(disk.block_kib << 10);
+    mkfs.uuid([1; 16]).hash_seed([2; 16]).journal_blocks(JOURNAL_BLOCKS).format(&*device)?;
     let mount = Mount::new().background(false).cache_bytes(CACHE_BYTES).tuning(tuning);
     let fs = mount.open_device(device)?;
     ageing::age(&fs, disk.seed, disk.age, Sizes { middle_bytes: MIDDLE_BYTES, most_bytes: MOST_BYTES })?;
+    let extents_per_aged_file = ageing::extents_per_file(&fs)?;
     let free_run_bytes_aged = free_run_bytes(&fs)?;
     let before = fs.mballoc_statistics();
     let large = grow(&dir(&fs, "large")?)?;
     let small = write_small(&dir(&fs, "small")?)?;
     let after = fs.mballoc_statistics();
-    let considered = |counts: &MballocStatistics| counts.considered.iter().sum::<u64>();
     let searches = after.requests - before.requests;
-    let per_search = |count: u64| count as f64 / searches.max(1) as f64;
     let figures = Figures {
         policy,
         searches,
-        blocks_per_search: per_search(after.blocks - before.blocks),
-        groups_per_search: per_search(considered(&after) - considered(&before)),
+        blocks_per_search: (after.blocks - before.blocks) as f64 / searches.max(1) as f64,
+        groups_per_search: run::groups_per_search(&before, &after),
         extents_per_large_file: large,
         extents_per_small_file: small,
+        extents_per_aged_file,
         free_run_bytes_aged,
         free_run_bytes: free_run_bytes(&fs)?,
         appends_per_second: 0.0,
+        groups_per_search_of_appends: 0.0,
+        extents_per_mib_of_appends: 0.0,
     };
     Ok((figures, fs))
 }
@@ -188,21 +200,25 @@ pub fn table(disk: Disk, all: &[Figures]) -> String {
     );
     text.push_str(
         "| policy | searches | blocks found by each | groups looked at | extents of a large file | of a small one | \
-         free extent once aged, KiB | at the end | appends/s of each of 64 CPUs |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+         of a file that aged the disk | free extent once aged, KiB | at the end | appends/s of each of 64 CPUs | groups looked at | extents per MiB |\n\
+         |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
     for one in all {
         let _ = writeln!(
             text,
-            "| {} | {} | {:.1} | {:.2} | {:.1} | {:.2} | {:.0} | {:.0} | {:.0} |",
+            "| {} | {} | {:.1} | {:.2} | {:.1} | {:.2} | {:.2} | {:.0} | {:.0} | {:.0} | {:.2} | {:.2} |",
             one.policy,
             one.searches,
             one.blocks_per_search,
             one.groups_per_search,
             one.extents_per_large_file,
             one.extents_per_small_file,
+            one.extents_per_aged_file,
             one.free_run_bytes_aged / 1024.0,
             one.free_run_bytes / 1024.0,
-            one.appends_per_second
+            one.appends_per_second,
+            one.groups_per_search_of_appends,
+            one.extents_per_mib_of_appends
         );
     }
     text

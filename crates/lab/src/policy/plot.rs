@@ -15,16 +15,18 @@ const COLOURS: [&str; 2] = ["#286ec8", "#9a9a9a"];
 /// What a panel shows of a policy, with its title and the digits behind the point.
 type Panel = (&'static str, fn(&Figures) -> f64, usize);
 
-const PANELS: [Panel; 5] = [
+const PANELS: [Panel; 7] = [
     ("appends/s of each of 64 CPUs on the aged disk, simulated", |one| one.appends_per_second, 0),
     ("groups looked at by a search", |one| one.groups_per_search, 2),
+    ("extents per MiB of the files that 64 CPUs append to", |one| one.extents_per_mib_of_appends, 2),
     ("extents of a large file", |one| one.extents_per_large_file, 1),
+    ("extents of a file that aged the disk", |one| one.extents_per_aged_file, 2),
     ("mean free extent of the aged disk, KiB", |one| one.free_run_bytes_aged / 1024.0, 0),
     ("mean free extent at the end, KiB", |one| one.free_run_bytes / 1024.0, 0),
 ];
 
-/// Draws all policies; the first one, which is compared, in a colour of its own.
-pub fn svg(disk: Disk, all: &[Figures]) -> String {
+/// Draws all policies; the first ones, `own` of them, which are compared, in a colour of their own.
+pub fn svg(disk: Disk, all: &[Figures], own: usize) -> String {
     let panel_height = ROW * (all.len() + 2);
     let height = 2 * MARGIN + ROW + panel_height * PANELS.len();
     let mut svg = format!(
@@ -46,7 +48,7 @@ pub fn svg(disk: Disk, all: &[Figures]) -> String {
         let most = all.iter().map(figure).fold(f64::MIN_POSITIVE, f64::max);
         for (row, one) in all.iter().enumerate() {
             let (y, value) = (top + ROW * (row + 1) + 6, figure(one));
-            let (width, colour) = ((value / most * BAR).max(1.0), COLOURS[row.min(1)]);
+            let (width, colour) = ((value / most * BAR).max(1.0), COLOURS[usize::from(row >= own)]);
             svg.push_str(&text(NAMES - 8, y + 14, "text-anchor=\"end\"", &one.policy));
             let height = ROW - 4;
             let _ = writeln!(
