@@ -83,7 +83,7 @@ enum What {
     },
     /// What the posts published, beside what the lab shows, as ratios to each table's base.
     Reproduce {
-        /// Those of one post, A to F.
+        /// Those of one post, A to F, or of fxmark-ramdisk, fxmark-nvme or orphans.
         post: Option<String>,
         /// Those of one table alone.
         #[arg(long)]
@@ -278,7 +278,9 @@ pub fn run() -> Result<(), Box<dyn Error>> {
                 post.table.retain(|known| table.as_ref().is_none_or(|wanted| known.name == *wanted));
             }
             if posts.iter().all(|post| post.table.is_empty()) {
-                return Err("no such post or table; posts are A to F".into());
+                return Err(
+                    "no such post or table; posts are A to F, fxmark-ramdisk, fxmark-nvme and orphans".into(),
+                );
             }
             let begin = Instant::now();
             let options = reproduce::Options { machine: machine.as_deref(), seeds, sensitivity };

@@ -8,11 +8,13 @@ use extant_rt::{Behind, Costs, Level, Machine, Topology};
 use serde::Deserialize;
 use toml::{Table, Value};
 
-const BUILT_IN: [(&str, &str); 5] = [
+const BUILT_IN: [(&str, &str); 7] = [
     ("kunpeng920", include_str!("../machines/kunpeng920.toml")),
     ("kunpeng920-kernel", include_str!("../machines/kunpeng920-kernel.toml")),
     ("amd9654-kernel", include_str!("../machines/amd9654-kernel.toml")),
     ("xeon2690v3-kernel", include_str!("../machines/xeon2690v3-kernel.toml")),
+    ("xeon2630v3-kernel", include_str!("../machines/xeon2630v3-kernel.toml")),
+    ("xeon2670v3-kernel", include_str!("../machines/xeon2670v3-kernel.toml")),
     ("unnamed-kernel", include_str!("../machines/unnamed-kernel.toml")),
 ];
 

@@ -13,6 +13,8 @@ mod commands;
 #[cfg(extant_rt = "virtual")]
 mod conflict;
 #[cfg(extant_rt = "virtual")]
+mod kernel;
+#[cfg(extant_rt = "virtual")]
 mod ladder;
 #[cfg(extant_rt = "virtual")]
 mod machine;

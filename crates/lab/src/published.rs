@@ -1,4 +1,4 @@
-//! What the posts published, as data: figures, and with which run of the lab each is compared.
+//! What the posts, and others, published, as data: figures, and with which run of the lab each is compared.
 
 use extant::Tuning;
 use extant_loads::{Load, ladder};
@@ -6,13 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::writeback;
 
-const POSTS: [&str; 6] = [
+const POSTS: [&str; 9] = [
     include_str!("../published/a.toml"),
     include_str!("../published/b.toml"),
     include_str!("../published/c.toml"),
     include_str!("../published/d.toml"),
     include_str!("../published/e.toml"),
     include_str!("../published/f.toml"),
+    include_str!("../published/fxmark-ramdisk.toml"),
+    include_str!("../published/fxmark-nvme.toml"),
+    include_str!("../published/orphans.toml"),
 ];
 
 /// A post with its tables.
@@ -22,10 +25,22 @@ pub struct Post {
     pub post: String,
     pub title: String,
     pub source: String,
-    /// Its figures were entered when all constants of the machines had been chosen.
     #[serde(default)]
-    pub held_out: bool,
+    pub score: Score,
     pub table: Vec<Table>,
+}
+
+/// With which other figures a post's are scored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Score {
+    /// Constants of the machines were chosen by some of them.
+    #[default]
+    Chosen,
+    /// They were entered when all constants had been chosen.
+    HeldOut,
+    /// Of the kernel's operations: they were entered before there was a model of these.
+    Operations,
 }
 
 /// Figures that were taken on one machine.
@@ -40,6 +55,8 @@ pub struct Table {
     simulated: Option<Simulated>,
     /// Large files onto a modelled device: then a row has contexts.
     writeback: Option<Writeback>,
+    /// What the kernel takes for an operation.
+    kernel: Option<Kernel>,
 }
 
 /// How the rows of a table are simulated.
@@ -51,6 +68,21 @@ pub enum How<'a> {
     ToSync(&'a Simulated, ToSync),
     /// Large files.
     Writeback(&'a Writeback),
+    /// An operation of the kernel, whose computation follows from this rate on one CPU.
+    Kernel(&'a Kernel, f64),
+}
+
+/// An operation of the kernel, see [`crate::kernel`]. Figures are those of all CPUs together.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kernel {
+    machine: String,
+    pub operation: String,
+    #[serde(default = "yes")]
+    pub journal: bool,
+    /// Operations per second of one of the unit.
+    #[serde(default = "one")]
+    pub per_unit: f64,
 }
 
 /// Large files, each in a directory of its own, written at random as [`writeback::run`] does.
@@ -96,6 +128,10 @@ pub struct ToSync {
 
 const fn one() -> f64 {
     1.0
+}
+
+const fn yes() -> bool {
+    true
 }
 
 /// The order of visiting groups before the ladder's last step.
@@ -158,7 +194,9 @@ impl Table {
             Some(job) => How::ToSync(how, job),
             None => How::Load(how),
         });
-        self.writeback.as_ref().map(How::Writeback).or(load)
+        let base = self.row.iter().find(|row| row.kind == FigureKind::Base);
+        let kernel = self.kernel.as_ref().zip(base).map(|(how, base)| How::Kernel(how, base.value));
+        self.writeback.as_ref().map(How::Writeback).or(kernel).or(load)
     }
 }
 
@@ -168,6 +206,7 @@ impl<'a> How<'a> {
         match self {
             Self::Load(how) | Self::ToSync(how, _) => &how.machine,
             Self::Writeback(how) => &how.machine,
+            Self::Kernel(how, _) => &how.machine,
         }
     }
 }
@@ -245,6 +284,10 @@ mod tests {
                         assert!(how.load().is_ok() && row.cpus > 0 && how.tuning(row).is_ok(), "{row:?}");
                     }
                     How::Writeback(_) => assert!(row.contexts > 0, "{row:?}"),
+                    How::Kernel(..) => {
+                        let is_of_one = row.cpus == 1;
+                        assert!(row.cpus > 0 && is_of_one == (row.kind == FigureKind::Base), "{row:?}");
+                    }
                 });
                 assert_eq!(
                     simulated.iter().filter(|row| row.kind == FigureKind::Base).count(),

@@ -11,9 +11,9 @@ use extant_loads::{APPEND_BYTES, FILE_BYTES};
 use serde::Serialize;
 
 use crate::machine::{Model, Varied};
-use crate::published::{FigureKind, How, Post, Row, Simulated, Table};
+use crate::published::{FigureKind, How, Kernel, Post, Row, Score, Simulated, Table};
 use crate::run::{self, LockShare, Setup};
-use crate::{to_sync, writeback};
+use crate::{kernel, to_sync, writeback};
 
 /// A run warms up, and is measured, for as long as so many operations of each CPU took where the figure was published: 4
 /// files of fallocate2.
@@ -44,8 +44,7 @@ pub struct Compared {
     pub row: String,
     pub unit: String,
     pub kind: FigureKind,
-    /// See [`Post::held_out`].
-    pub held_out: bool,
+    pub score: Score,
     pub published: f64,
     /// Nothing if it is not simulated.
     pub simulated: Option<f64>,
@@ -164,7 +163,7 @@ impl<'a> Plan<'a> {
             row: row.name.clone(),
             unit: self.table.unit.clone(),
             kind: row.kind,
-            held_out: self.post.held_out,
+            score: self.post.score,
             published: row.value,
             simulated,
             published_ratio,
@@ -212,6 +211,7 @@ fn simulate(job: &Job<'_>) -> Result<Outcome, Box<dyn Error>> {
             let run = writeback::run(&how.setup(row), model)?;
             Ok(Outcome { rate: run.mib_per_s(), waits: BTreeMap::new() })
         }
+        How::Kernel(how, base) => simulate_kernel(how, base, row, model, seed),
     }
 }
 
@@ -227,6 +227,30 @@ fn simulate_load(how: &Simulated, row: &Row, model: &Model, seed: u64) -> Result
     };
     let run = run::run(setup, &Rc::new(model.clone()))?;
     Ok(Outcome { rate: run.per_second * cpus_together / per_unit, waits: waits(&run.locks) })
+}
+
+/// What an operation computes is what the base's rate leaves of its time on one CPU.
+fn simulate_kernel(
+    how: &Kernel,
+    base: f64,
+    row: &Row,
+    model: &Model,
+    seed: u64,
+) -> Result<Outcome, Box<dyn Error>> {
+    let Kernel { operation, journal, per_unit, .. } = how;
+    let compute_ns = 1e9 / (base * per_unit) - kernel::charge_ns(operation, *journal, model)?;
+    let run = kernel::run(
+        kernel::Setup {
+            operation,
+            journal: *journal,
+            cpus: row.cpus,
+            compute: Duration::from_nanos(compute_ns.max(0.0).round() as u64),
+            time: Duration::from_secs_f64((OPERATIONS * row.cpus as u64) as f64 / (row.value * per_unit)),
+            seed,
+        },
+        model,
+    )?;
+    Ok(Outcome { rate: run.per_second / per_unit, waits: waits(&run.locks) })
 }
 
 fn waits(locks: &BTreeMap<String, LockShare>) -> BTreeMap<String, f64> {
@@ -309,13 +333,17 @@ fn is_ordered(rows: &[&Compared]) -> bool {
     })
 }
 
-/// How many of the predicted rows are near: of the posts by which constants were chosen, and of those entered later.
+/// How many of the predicted rows are near: of the posts by which constants were chosen, of those entered later, and of the kernel's
+/// operations.
 fn summary(all: &[Compared]) -> String {
     let simulated = all.iter().filter(|row| row.simulated.is_some()).count();
     let mut text = format!("{} rows, {simulated} simulated.", all.len());
-    for (held_out, what) in [(false, "predicted"), (true, "entered when no constant was chosen any more")] {
-        let predicted =
-            all.iter().filter(|row| row.kind == FigureKind::Predicted && row.held_out == held_out);
+    for (score, what) in [
+        (Score::Chosen, "predicted"),
+        (Score::HeldOut, "entered when no constant was chosen any more"),
+        (Score::Operations, "of operations that were modelled when their rows had been entered"),
+    ] {
+        let predicted = all.iter().filter(|row| row.kind == FigureKind::Predicted && row.score == score);
         let errors: Vec<f64> = predicted.filter_map(|row| row.error).collect();
         let within = |bound: f64| errors.iter().filter(|error| error.abs() <= bound).count();
         if !errors.is_empty() {

@@ -375,7 +375,8 @@ fn per_operation(count: u64, operations: u64) -> f64 {
 }
 
 impl LockShare {
-    fn of(counts: &LockReport, operations: u64) -> Self {
+    /// Per operation, of so many.
+    pub fn of(counts: &LockReport, operations: u64) -> Self {
         Self {
             acquired: per_operation(counts.acquired, operations),
             contended: per_operation(counts.contended, operations),

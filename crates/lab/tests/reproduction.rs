@@ -103,3 +103,40 @@ fn rows_entered_when_all_constants_had_been_chosen_have_a_score_of_their_own() {
     let score = text.lines().last().expect("a summary");
     assert!(score.contains(" predicted: ") && !score.contains("entered"), "{text}");
 }
+
+#[test]
+fn operations_of_the_kernel_have_a_score_of_their_own() {
+    let (done, text) = reproduce(&["orphans"]);
+    let score = text.lines().last().expect("a summary");
+    assert!(
+        done && score.starts_with("20 rows, 4 simulated. Of 2 of operations that were modelled"),
+        "{text}"
+    );
+    assert_eq!(reproduce(&["orphans"]).1, text);
+}
+
+#[test]
+fn computation_of_an_operation_of_the_kernel_follows_from_the_rate_of_one_cpu() {
+    let (_, text) = reproduce(&["fxmark-nvme", "--table", "mwrm", "--json"]);
+    let document: Value = serde_json::from_str(&text).expect("JSON");
+    let base = document[0]["simulated"].as_f64().expect("simulated");
+    assert!((base / 15_359.0 - 1.0).abs() < 0.01, "{text}");
+}
+
+#[test]
+fn reads_of_files_of_ones_own_scale_and_those_of_one_page_wait_for_its_reference_count() {
+    let (own, same) = (gain("fxmark-ramdisk", "drbl", "16"), gain("fxmark-ramdisk", "drbh", "16"));
+    assert!(own > 15.5 && same < 2.0, "{own} {same}");
+}
+
+#[test]
+fn overwrites_of_files_of_ones_own_meet_in_the_journal_and_those_of_one_file_in_its_lock() {
+    let (own, one) = (gain("fxmark-ramdisk", "dwol", "16"), gain("fxmark-ramdisk", "dwom", "16"));
+    assert!((1.0..8.0).contains(&own) && one < 0.8, "{own} {one}");
+}
+
+#[test]
+fn renames_between_directories_follow_one_another() {
+    let gain = gain("fxmark-nvme", "mwrm", "24");
+    assert!((0.9..1.0).contains(&gain), "{gain}");
+}

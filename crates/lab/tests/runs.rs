@@ -129,7 +129,7 @@ fn stats_scale() {
 fn machines_are_listed_and_serve_as_files() {
     assert_eq!(
         lab(&["list"]),
-        "kunpeng920\nkunpeng920-kernel\namd9654-kernel\nxeon2690v3-kernel\nunnamed-kernel\n"
+        "kunpeng920\nkunpeng920-kernel\namd9654-kernel\nxeon2690v3-kernel\nxeon2630v3-kernel\nxeon2670v3-kernel\nunnamed-kernel\n"
     );
     let file = std::env::temp_dir().join(format!("extant-lab-{}.toml", std::process::id()));
     std::fs::write(&file, lab(&["machine", "kunpeng920"])).expect("a file");
