@@ -8,8 +8,15 @@ use std::path::{Path, PathBuf};
 const UNDERSCORES_LEAST: usize = 3;
 
 /// Names of the kernel and of other programs that look like one.
-const OTHERS: [&str; 4] =
-    ["calc_concurrency_ag_geometry", "fuse_io_uring_ops", "open_by_handle_at", "s_mb_last_groups"];
+const OTHERS: [&str; 7] = [
+    "calc_concurrency_ag_geometry",
+    "fuse_io_uring_ops",
+    "open_by_handle_at",
+    "s_inode_list_lock",
+    "s_mb_last_groups",
+    "s_next_gen_lock",
+    "s_vfs_rename_mutex",
+];
 
 /// All files below `dir` with this extension.
 fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {

@@ -95,7 +95,7 @@ static CLASSES: [LockClass; 7] = [
 type Locks = [Padded<Mutex<()>>; CLASSES.len()];
 
 /// The journal is looked at for whether it was aborted (`ext4_journal_check_start`), its state is locked to read, credits are added, then the
-/// handle is counted, and the lock is given up. What follows one on the other on a line is one change, as in the machines' `handle`.
+/// handle is counted, and the lock is released. What follows one on the other on a line is one change, as in the machines' `handle`.
 const START: [Touch; 5] = [
     Read(All, Journal),
     Change(All, Journal),
@@ -103,8 +103,8 @@ const START: [Touch; 5] = [
     Change(All, Transaction),
     Change(All, Journal),
 ];
-/// `is_handle_aborted`, and the handle leaves its transaction.
-const STOP: [Touch; 2] = [Read(All, Journal), Change(All, Transaction)];
+/// `is_handle_aborted`, whether the transaction has handles, and this one leaves it.
+const STOP: [Touch; 3] = [Read(All, Journal), Read(All, Transaction), Change(All, Transaction)];
 
 /// `find_get_entry` reads the count and then changes it (`get_page_unless_zero`); so does `put_page` after the copy (`compound_head`).
 const fn read(place: Place) -> [Touch; 5] {
