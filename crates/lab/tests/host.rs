@@ -142,13 +142,11 @@ fn a_point_is_predicted_from_one_thread_of_its_load() {
     let text = lab(&predict).expect("a table");
     let points: Vec<_> = text.lines().filter(|line| line.starts_with("| mwcl")).collect();
     assert_eq!(points.len(), 2, "{text}");
-    assert!(
-        points[1].starts_with("| mwcl | 4 | 1000.0 | 2.00 | 3."),
-        "directories of one's own scale: {text}"
-    );
+    assert!(points[1].starts_with("| mwcl | 4 | 1000.0 | 2.00 | "), "{text}");
     let document = lab(&[&predict[..], &["--json"]].concat()).expect("JSON");
     let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
     let of = |what: &str| document[1][what].as_f64().expect("a figure");
+    assert!((3.5..=4.01).contains(&of("predicted_gain")), "directories of one's own scale: {document}");
     assert!((of("error") - (of("predicted_gain") / 2.0 - 1.0)).abs() < 1e-9, "{document}");
     let measured = File::new("no-one.json", &format!("[{}]", rows[1]));
     let predict = ["predict", "--machine", "kunpeng920", "--measured", measured.path()];
