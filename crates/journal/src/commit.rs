@@ -106,6 +106,7 @@ impl Journal {
         let client = self.client();
         let _rank = Rank::enter(LockClass::HANDLE, 0);
         let mut state = self.state.lock();
+        let is_grouped = kind != Kind::AtOnce && HAS_TIMEOUTS;
         // Since when it waits, and whether it was the first of its group.
         let mut joined: Option<(Monotonic, bool)> = None;
         // The first fast commit that has what the caller changed.
@@ -121,11 +122,10 @@ impl Journal {
             }
             let (since, is_first) = *joined.get_or_insert_with(|| {
                 let in_commit = state.committing && tid == state.next && !state.has_records;
-                (Monotonic::now(), kind != Kind::AtOnce && state.group.join(in_commit))
+                (Monotonic::now(), is_grouped && state.group.join(in_commit))
             });
-            let is_grouped = kind != Kind::AtOnce && HAS_TIMEOUTS;
             let left = state.group.wait(state.group.waited(since)).filter(|_| is_grouped);
-            // The first one commits, whose CPU's cache has most of what a commit changes.
+            // Of threads that do not sleep the first one commits: its CPU's cache has most of what a commit changes.
             let waits = state.committing || left.is_some() || is_grouped && !is_first;
             let looks_again = HAS_TIMEOUTS && state.group.is_short() && since.elapsed() < SHORT;
             state = match left {

@@ -132,6 +132,29 @@ mod tests {
         assert_eq!(group.wait(Duration::ZERO), None, "all are there");
         group.started();
         group.ended(COMMIT);
+        join(&mut group, 7);
+        assert!(group.wait(Duration::ZERO).is_some());
+        group.started();
+        group.ended(COMMIT);
+        // Those that wait for none, because the last one waited in vain.
+        commit(&mut group, 7, 0);
+        commit(&mut group, 7, 0);
+        join(&mut group, 6);
+        assert!(group.wait(Duration::ZERO).is_some());
+        join(&mut group, 1);
+        assert_eq!(group.wait(Duration::ZERO), None, "the one that did not come is not expected again");
+    }
+
+    #[test]
+    fn a_short_commit_waits_no_longer_than_one_takes() {
+        let mut group = Group::default();
+        join(&mut group, 2);
+        group.started();
+        group.ended(SHORT / 2);
+        join(&mut group, 1);
+        assert!(group.is_short());
+        assert_eq!(group.wait(Duration::ZERO), Some(SHORT / 2));
+        assert_eq!(group.wait(SHORT / 2), None);
     }
 
     #[test]
