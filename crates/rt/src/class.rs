@@ -60,6 +60,10 @@ classes! {
     CHECKPOINT = 54;
     /// One per file system: the on-disk and in-memory orphan list.
     ORPHAN = 55;
+    /// One per directory that several threads change: it gets a block for a leaf.
+    LEAF_BLOCK = 56;
+    /// One per directory that several threads change: its index, and which blocks it has.
+    INDEX = 57;
     /// One per inode: the pages of its content. Held over no I/O.
     PAGES = 60;
     /// One per folio that several threads write to, keyed by its first block: its bytes.

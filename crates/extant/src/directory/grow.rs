@@ -41,7 +41,7 @@ impl Directories {
     }
 
     /// The block behind the last one of a directory.
-    fn directory_end(&self, inode: &Inode) -> Result<LogicalBlock> {
+    pub(super) fn directory_end(&self, inode: &Inode) -> Result<LogicalBlock> {
         let (logical, within) = self.block_at(inode.state().raw.size())?;
         if within == 0 {
             Ok(logical)
@@ -52,22 +52,23 @@ impl Directories {
 }
 
 impl MetadataUpdate<'_> {
-    /// Adds a block of zeroes to the end of a directory: its place and its buffer. Takes what
+    /// Adds a block of zeroes to the end of a directory, the one `taken` if there is such: its place and its buffer. Takes what
     /// [`Directories::grow_need`] states.
     ///
     /// # Errors
     /// `NoSpace` if the update did not reserve it; `Io`; `Corrupt`.
     ///
     /// # Locks
-    /// `INODE` is held exclusively.
+    /// `INODE` is held exclusively, or `INDEX`.
     pub(crate) fn grow_directory(
         &mut self,
         dirs: &Directories,
         inode: &Arc<Inode>,
         kind: BufferKind,
+        taken: &mut Option<Arc<Buffer>>,
     ) -> Result<(LogicalBlock, Arc<Buffer>)> {
         let logical = dirs.directory_end(inode)?;
-        let (buffer, change) = self.add_block(dirs, inode, logical, kind)?;
+        let (buffer, change) = self.add_block(dirs, inode, logical, kind, taken)?;
         let size = (u64::from(logical.0) + 1) * u64::from(dirs.geometry.block_size);
         self.change_content(inode, change, |raw| raw.set_size(size))?;
         self.note_size(size);

@@ -6,7 +6,7 @@
 use extant_ondisk::dir_hash::DirHasher;
 use extant_ondisk::dirent::NewEntry;
 use extant_ondisk::htree::{DxKind, DxNodeMut, LeafSplit, make_root_from_linear, max_indirect_levels};
-use extant_ondisk::{FileType, InodeFlags, InodeNumber, LogicalBlock, RawInode, dirent};
+use extant_ondisk::{FileType, FsBlock, InodeFlags, InodeNumber, LogicalBlock, RawInode, dirent};
 use extant_rt::Arc;
 
 use super::index::{IndexPath, Level, index_place};
@@ -51,6 +51,18 @@ struct Split {
     path: IndexPath,
     /// How many levels of the path from the lowest up are full.
     full: usize,
+}
+
+impl Split {
+    /// Blocks that it changes: the leaf and the levels above it, one of which gets an entry and is not full.
+    fn changed(&self) -> u32 {
+        1 + self.path.levels.len() as u32
+    }
+
+    /// Blocks that it adds.
+    fn added(&self) -> u32 {
+        1 + self.full as u32
+    }
 }
 
 /// What becomes of a leaf that is divided, with room for a name.
@@ -121,38 +133,58 @@ impl Directories {
     }
 
     /// Divides the leaf that a name belongs to, which is held alone and full, in an update of its own, so that others wait for no more than
-    /// that. Whether it did: not if there is damage, which is reported under `INODE` held alone.
+    /// that. Whether to look for the name's leaf again: not if there is damage or too little space, which is reported under `INODE` held alone.
     ///
     /// # Errors
-    /// As [`Directories::plan_insert`], without `Exists`.
+    /// `NoSpace` if the index cannot grow; `ReadOnly`, `Io`; the journal's.
     ///
     /// # Locks
-    /// Takes `MAPPING` of the directory, alone.
+    /// Takes `LEAF_BLOCK` and `INDEX` of the directory.
     pub(crate) fn divide_leaf(&self, dir: &Arc<Inode>, name: &[u8], held: &HeldLeaf<'_>) -> Result<bool> {
         let Some(map) = dir.leaf_map() else { return Ok(false) };
         let leaf = self.buffer_of(dir, held)?;
         let Ok(halves) = self.halves(dir, &leaf, name, &map.hasher) else { return Ok(false) };
         let hash = halves.hash;
-        let index = dir.content_locks().lock_index();
-        let path_from = |root| self.index_path(dir, &root, map.hasher.hash(name).hash);
-        let split = self.index_root(dir).and_then(path_from).and_then(|path| {
+        // As if the index were as deep as can be, and full: how it is is known under its lock, which is taken with the update open.
+        let blocks = 2 + u32::from(max_indirect_levels(self.dir_format.has_large_dir));
+        let begun = self
+            .need_of_blocks(&dir.raw(), blocks, blocks)
+            .and_then(|(need, quota)| Ok((need, quota, self.begin(need)?)));
+        let (need, quota, mut update) = match begun {
+            Err(Error::NoSpace | Error::QuotaExceeded | Error::FileTooLarge) => return Ok(false),
+            begun => begun?,
+        };
+        update.hold_quota(quota);
+        update.mark_ineligible();
+        let mut last_taken = map.last_taken.lock();
+        let mut taken = update.take_leaf_block(self, dir, &mut last_taken)?;
+        let index = map.index.write();
+        drop(last_taken);
+        let planned = self.index_root(dir).and_then(|root| {
+            let path = self.index_path(dir, &root, map.hasher.hash(name).hash)?;
             let is_it = path.leaf == held.logical();
             is_it.then(|| self.plan_split(dir, leaf, halves, path)).transpose()
         });
-        let split = match split {
-            Ok(Some(split)) => split,
-            Ok(None) | Err(Error::Corrupt { .. }) => return Ok(false),
-            Err(error) => return Err(error),
+        let divided = match planned {
+            // The map of blocks may have become deeper since.
+            Ok(Some(split))
+                if !self.credits_of_blocks(&dir.raw(), split.changed(), split.added()).are_within(need) =>
+            {
+                Ok(true)
+            }
+            Ok(Some(split)) => update.divide(self, dir, split, &mut taken).map(|upper| {
+                drop(index);
+                map.insert(hash, upper);
+                true
+            }),
+            Ok(None) | Err(Error::Corrupt { .. }) => Ok(false),
+            Err(error) => Err(error),
         };
-        let (need, quota) = self.need_of_split(&dir.raw(), &split)?;
-        let mut update = self.begin(need)?;
-        update.hold_quota(quota);
-        update.mark_ineligible();
-        let upper = update.divide(self, dir, split)?;
-        drop(index);
-        map.insert(hash, upper);
+        if let Some(unused) = taken {
+            update.free_metadata(unused.block)?;
+        }
         update.finish();
-        Ok(true)
+        divided
     }
 
     fn plan_at(&self, raw: &RawInode, location: InsertPlace) -> Result<InsertPlan<'_>> {
@@ -160,27 +192,27 @@ impl Directories {
             InsertPlace::Block(_) => self.need_of_blocks(raw, 1, 0)?,
             InsertPlace::Append => self.need_of_blocks(raw, 0, 1)?,
             InsertPlace::Convert(_) => self.need_of_blocks(raw, 1, 2)?,
-            InsertPlace::Split(split) => self.need_of_split(raw, split)?,
+            InsertPlace::Split(split) => self.need_of_blocks(raw, split.changed(), split.added())?,
         };
         Ok(InsertPlan { location, quota, need })
     }
 
-    fn need_of_split(&self, raw: &RawInode, split: &Split) -> Result<(Credits, QuotaReservation<'_>)> {
-        // The leaf and the levels above it; a split adds an entry to one that is not full.
-        self.need_of_blocks(raw, 1 + split.path.levels.len() as u32, 1 + split.full as u32)
+    /// What so many changed blocks and new ones take, and the inode.
+    fn credits_of_blocks(&self, raw: &RawInode, changed: u32, new: u32) -> Credits {
+        let grown = self.grow_need(raw, new);
+        Credits { credits: grown.credits + changed + 1, ..grown }
     }
 
-    /// What so many changed blocks and new ones take, and the inode.
+    /// [`Directories::credits_of_blocks`], if the directory may have so many more; and what is taken of limits for them.
     fn need_of_blocks(
         &self,
         raw: &RawInode,
         changed: u32,
         new: u32,
     ) -> Result<(Credits, QuotaReservation<'_>)> {
-        let grown = self.grow_need(raw, new);
-        self.check_countable(raw, grown.blocks)?;
-        self.check_nameable(raw, grown.blocks)?;
-        let need = Credits { credits: grown.credits + changed + 1, ..grown };
+        let need = self.credits_of_blocks(raw, changed, new);
+        self.check_countable(raw, need.blocks)?;
+        self.check_nameable(raw, need.blocks)?;
         let space = self.bytes_of(new) as i64;
         let quota = match new {
             0 => QuotaReservation::default(),
@@ -317,14 +349,14 @@ impl MetadataUpdate<'_> {
         match plan.location {
             InsertPlace::Block(room) => self.insert_into(dir, &room, entry)?,
             InsertPlace::Append => {
-                let (_, buffer) = self.grow_empty(dirs, dir)?;
+                let (_, buffer) = self.grow_empty(dirs, dir, &mut None)?;
                 self.insert_into(dir, &Room { buffer, offset: 0 }, entry)?;
             }
             InsertPlace::Convert(block) => self.convert(dirs, dir, &block, entry)?,
             InsertPlace::Split(split) => {
                 let (leaf, is_upper) = (split.leaf.clone(), split.halves.is_new_in_upper);
                 let hash = split.halves.hash;
-                let upper = self.divide(dirs, dir, split)?;
+                let upper = self.divide(dirs, dir, split, &mut None)?;
                 if let Some(map) = dir.leaf_map() {
                     map.insert(hash, upper);
                 }
@@ -352,10 +384,39 @@ impl MetadataUpdate<'_> {
         if inserted { Ok(()) } else { Err(location.corrupt("room for a name is gone")) }
     }
 
-    /// A further block of the directory, without names.
-    fn grow_empty(&mut self, dirs: &Directories, dir: &Arc<Inode>) -> Result<(LogicalBlock, Arc<Buffer>)> {
+    /// Takes a block for a leaf, behind the one that was taken last.
+    fn take_leaf_block(
+        &mut self,
+        dirs: &Directories,
+        dir: &Arc<Inode>,
+        last: &mut Option<FsBlock>,
+    ) -> Result<Option<Arc<Buffer>>> {
+        if self.sbi.geometry.cluster_ratio > 1 {
+            // It may lie in the cluster of the last one.
+            return Ok(None);
+        }
+        let goal = match *last {
+            Some(last) => FsBlock(last.0 + 1),
+            None => {
+                let (raw, end) = (dir.raw(), dirs.directory_end(dir)?);
+                dirs.goal(dir, &dirs.hole(dir, &raw, end)?, end)
+            }
+        };
+        let buffer = self.take_block(goal, 0, BufferKind::Directory(dir.owner()))?;
+        *last = Some(buffer.block);
+        Ok(Some(buffer))
+    }
+
+    /// A further block of the directory, without names: the one `taken`, if there is such.
+    fn grow_empty(
+        &mut self,
+        dirs: &Directories,
+        dir: &Arc<Inode>,
+        taken: &mut Option<Arc<Buffer>>,
+    ) -> Result<(LogicalBlock, Arc<Buffer>)> {
         let usable = self.sbi.dir_format.usable;
-        let (logical, buffer) = self.grow_directory(dirs, dir, BufferKind::Directory(dir.owner()))?;
+        let kind = BufferKind::Directory(dir.owner());
+        let (logical, buffer) = self.grow_directory(dirs, dir, kind, taken)?;
         self.modify_buffer(&buffer, |bytes| dirent::init_empty(bytes, usable));
         Ok((logical, buffer))
     }
@@ -371,8 +432,8 @@ impl MetadataUpdate<'_> {
         let bytes = block.bytes();
         let converted = dirs.converted(&bytes, entry).map_err(|e| location.format(e))?;
         drop(bytes);
-        let (_, lower) = self.grow_empty(dirs, dir)?;
-        let (_, upper) = self.grow_empty(dirs, dir)?;
+        let (_, lower) = self.grow_empty(dirs, dir, &mut None)?;
+        let (_, upper) = self.grow_empty(dirs, dir, &mut None)?;
         self.modify_buffer(&lower, |bytes| bytes.copy_from_slice(&converted.lower));
         self.modify_buffer(&upper, |bytes| bytes.copy_from_slice(&converted.upper));
         self.modify_buffer(block, |bytes| bytes.copy_from_slice(&converted.root));
@@ -381,13 +442,20 @@ impl MetadataUpdate<'_> {
         Ok(())
     }
 
-    /// Divides a leaf, under `MAPPING` of a shared directory; the upper one of the two is the caller's to show in the map of leaves.
-    fn divide(&mut self, dirs: &Directories, dir: &Arc<Inode>, split: Split) -> Result<Leaf> {
+    /// Divides a leaf, under `INDEX` of a shared directory; the upper one of the two, in the block `taken` if there is such, is the caller's
+    /// to show in the map of leaves.
+    fn divide(
+        &mut self,
+        dirs: &Directories,
+        dir: &Arc<Inode>,
+        split: Split,
+        taken: &mut Option<Arc<Buffer>>,
+    ) -> Result<Leaf> {
         let Split { leaf, halves, mut path, full } = split;
         let mut new = Vec::with_capacity(full);
-        let (logical, upper) = self.grow_empty(dirs, dir)?;
+        let (logical, upper) = self.grow_empty(dirs, dir, taken)?;
         for _ in 0..full {
-            new.push(self.grow_empty(dirs, dir)?);
+            new.push(self.grow_empty(dirs, dir, &mut None)?);
         }
         let change = dir.leaf_map().map(IndexChange::begin);
         self.make_room(dir, &mut path, full, &mut new)?;
@@ -521,7 +589,7 @@ impl MetadataUpdate<'_> {
         parent: InodeNumber,
     ) -> Result<()> {
         let format = self.sbi.dir_format;
-        let (_, buffer) = self.grow_directory(dirs, dir, BufferKind::Directory(dir.owner()))?;
+        let (_, buffer) = self.grow_directory(dirs, dir, BufferKind::Directory(dir.owner()), &mut None)?;
         let byte = format.file_type_byte(FileType::Directory);
         self.modify_buffer(&buffer, |bytes| {
             dirent::init_dot_dotdot(bytes, format.usable, dir.number, parent, byte);

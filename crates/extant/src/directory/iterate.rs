@@ -7,7 +7,7 @@
 //! A name that exists throughout is seen once. Two names with the same 63 bits follow each other; a reader that stops
 //! between them does not see the second.
 //!
-//! Locks: `INODE` of the directory and, of one that is shared, `MAPPING`, both shared, for one batch of names at a time; none while `visit` runs.
+//! Locks: `INODE` of the directory and, of one that is shared, `INDEX`, both shared, for one batch of names at a time; none while `visit` runs.
 //!
 //! Source: `ext4_readdir`, `ext4_dx_readdir` of `fs/ext4/dir.c`, `ext4_htree_fill_tree` of `fs/ext4/namei.c`.
 
@@ -95,7 +95,7 @@ impl Directories {
             let batch = {
                 let _content = dir.content.read();
                 // No leaf is divided between the names of one and the hash of the next.
-                let _index = self.is_shared(dir).then(|| dir.content_locks().share_index());
+                let _index = self.shared_map(dir).map(|map| map.index.read());
                 if dir.raw().links_count() == 0 {
                     return Ok(());
                 }

@@ -3,14 +3,15 @@
 //! A directory begins as one of a thread's own: a change of its names holds `INODE` alone. Once threads have waited for that a few times it
 //! gets a [`LeafMap`], and is shared from then on: a thread that changes one name holds `INODE` shared, beside others, and alone the lock of
 //! the leaf that the name's hash belongs to; one that looks a name up shares that lock. What a full leaf is divided into is worked out under its
-//! lock, and then the directory gets a block and the index an entry under `MAPPING` of the directory, alone. All else holds `INODE` alone:
-//! names that the index may have in two leaves, further names of files, subdirectories, renames.
+//! lock; then a block is taken under `LEAF_BLOCK`, and `INDEX` is held while the directory gets that block and the index an entry, so that the
+//! next thread takes its block meanwhile. All else holds `INODE` alone: names that the index may have in two leaves, further names of files,
+//! subdirectories, renames.
 //!
 //! Invariants: while the lock of a leaf is held, the range of hashes that the index gives it stays the same. A range changes between two
 //! increments of a version, before its leaf is let go: [`LeafMap::index_version`], and that of the part of the map. A look at either beside
 //! that is seen to be out of date once the leaf's lock is held, and made again. A directory becomes shared under `INODE` held alone.
 //!
-//! Locks: `INODE`, shared; `LEAF`; `MAPPING`.
+//! Locks: `INODE`, shared; `LEAF`; `HANDLE`; `LEAF_BLOCK`; `INDEX`. Who holds `INDEX` opens no handle.
 //!
 //! Source: parallel operations in a directory of Lustre (`pdirops`), which locks leaves in its form of ext4. Tests: `tests/shared_dirs.rs`.
 
@@ -138,9 +139,9 @@ impl Directories {
         }
     }
 
-    /// Whether threads change the names of a directory, whose lock is held, side by side.
-    pub(crate) fn is_shared(&self, dir: &Inode) -> bool {
-        dir.leaf_map().is_some() && self.has_leaves(dir)
+    /// The leaves of a directory, whose lock is held, if threads change its names side by side.
+    pub(crate) fn shared_map<'d>(&self, dir: &'d Inode) -> Option<&'d LeafMap> {
+        dir.leaf_map().filter(|_| self.has_leaves(dir))
     }
 
     fn has_leaves(&self, dir: &Inode) -> bool {
@@ -206,7 +207,7 @@ impl Directories {
 
     /// Shows the index in the map of its leaves.
     fn fill_leaf_map(&self, dir: &Arc<Inode>, map: &LeafMap) -> Result<()> {
-        let _index = dir.content_locks().lock_index();
+        let _index = map.index.write();
         if !map.is_to_fill() {
             return Ok(());
         }
@@ -275,8 +276,7 @@ fn lock_leaf(map: &LeafMap, leaf: LogicalBlock, hold: LeafHold) -> LeafGuard<'_>
     }
 }
 
-/// A change of which leaf of a shared directory holds which hashes, under `MAPPING` of the directory, or `INODE`, held alone. Dropping it
-/// ends it.
+/// A change of which leaf of a shared directory holds which hashes, under `INDEX`, or `INODE`, held alone. Dropping it ends it.
 pub(super) struct IndexChange<'a> {
     map: &'a LeafMap,
     is_whole: bool,

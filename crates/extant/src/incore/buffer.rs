@@ -65,12 +65,13 @@ pub(crate) struct Owner {
     pub(crate) generation: u32,
 }
 
-/// A metadata block in memory.
+/// A metadata block in memory. Threads that change it one after the other hand on a cache line: its state is in no two.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Buffer {
+    state: Mutex<State>,
     pub(crate) block: FsBlock,
     recently_used: AtomicBool,
-    state: Mutex<State>,
 }
 
 #[derive(Debug)]

@@ -8,8 +8,6 @@
 //!
 //! Threads that share a content share no cache line for it: its locks become biased towards them ([`BiasedRwLock`]).
 //!
-//! Of a directory only `MAPPING` is used, by threads that divide a full leaf beside others (`crate::directory::leaf_lock`).
-//!
 //! Order: `INODE`, `WRITEBACK`, `MAPPING`.
 
 use extant_rt::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard, LockClass, Mutex, MutexGuard};
@@ -28,16 +26,6 @@ impl ContentLocks {
             writeback: Mutex::with_key(LockClass::WRITEBACK, number, ()),
             mapping: BiasedRwLock::with_key(LockClass::MAPPING, number, ()),
         }
-    }
-
-    /// Holds the index of a directory, and the count of its blocks, beside those who change names in other leaves.
-    pub(crate) fn lock_index(&self) -> BiasedWriteGuard<'_, ()> {
-        self.mapping.write()
-    }
-
-    /// Holds the index of a directory as it is.
-    pub(crate) fn share_index(&self) -> BiasedReadGuard<'_, ()> {
-        self.mapping.read()
     }
 }
 

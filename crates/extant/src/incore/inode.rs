@@ -256,6 +256,11 @@ impl Inode {
         self.state.write()
     }
 
+    /// [`Inode::state_mut`], unless another thread holds it.
+    pub(crate) fn try_state_mut(&self) -> Option<BiasedWriteGuard<'_, InodeState, Mutex<()>>> {
+        self.state.try_write()
+    }
+
     /// To be called with the state's lock held, after its size, flags or mode changed.
     pub(crate) fn publish(&self, state: &InodeState) {
         self.size.store(state.size(), Ordering::Release);

@@ -7,12 +7,12 @@
 //! Some 60 KiB each at first, and with 60,000 leaves 10 MiB; a mounted file system has [`COUNT_MAX`] at most. When too many leaves begin in a
 //! part, more parts show all of them before those that did are left.
 //!
-//! Locks: `LEAF`, never two at once; `CACHE` inside, one for all parts.
+//! Locks: `LEAF`, never two at once; inside `LEAF_BLOCK`, then `INDEX`; inside these `CACHE`, one for all parts.
 //!
 //! Invariants: what [`LeafMap::find`] gives is true if its [`Seen`] is current once the leaf's lock is held, and stays true until that is
 //! let go: which leaf holds a hash changes under the leaf's lock, and changes the hash's part before that lock is let go. Parts are changed by
 //! one thread at a time, between two increments of the part's version: stored with release and loaded with acquire, so that who sees one of
-//! them sees the first increment, too. A leaf that the index got under `MAPPING` is shown afterwards, and may be already if another thread
+//! them sees the first increment, too. A leaf that the index got under `INDEX` is shown afterwards, and may be already if another thread
 //! filled the map in between.
 //!
 //! Tests: below, `tests/shared_dirs.rs`.
@@ -20,7 +20,8 @@
 use extant_ondisk::dir_hash::DirHasher;
 use extant_ondisk::{FsBlock, LogicalBlock};
 use extant_rt::{
-    Arc, AtomicU32, AtomicU64, AtomicUsize, LockClass, Mutex, OnceBox, Ordering, Padded, RwLock, yield_now,
+    Arc, AtomicU32, AtomicU64, AtomicUsize, BiasedRwLock, LockClass, Mutex, OnceBox, Ordering, Padded,
+    RwLock, yield_now,
 };
 
 use crate::incore::buffer::Buffer;
@@ -196,6 +197,12 @@ pub(crate) struct LeafMap {
     /// Counts the changes of the directory's attributes: of all fields but size, times of access and what maps its blocks. Another map of
     /// the directory, after it left memory, has other numbers.
     pub(crate) attributes_version: AtomicU64,
+    /// Held by who takes a block for a leaf, until `index` is held: the last one taken, so that the next lies behind it and they come into
+    /// the directory in that order.
+    pub(crate) last_taken: Padded<Mutex<Option<FsBlock>>>,
+    /// Held by who gives the directory blocks, and the index entries, beside those who change names in other leaves; shared by who needs both
+    /// as they are.
+    pub(crate) index: Padded<BiasedRwLock<()>>,
     /// How many parts show the index, or [`NOTHING_YET`] or [`VOID`].
     shown: AtomicU32,
     /// How many parts are to show it.
@@ -225,6 +232,8 @@ impl LeafMap {
             hasher,
             index_version: Padded(AtomicU64::new(0)),
             attributes_version: AtomicU64::new(number << 32),
+            last_taken: Padded(Mutex::new(LockClass::LEAF_BLOCK, None)),
+            index: Padded(BiasedRwLock::new(LockClass::INDEX, ())),
             shown: AtomicU32::new(NOTHING_YET),
             part_count: AtomicU32::new(PARTS_MIN),
             parts: std::array::from_fn(|_| OnceBox::new()),

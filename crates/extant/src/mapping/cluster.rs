@@ -217,8 +217,20 @@ impl BlockMap {
 }
 
 impl MetadataUpdate<'_> {
-    /// Adds a block of zeroes to what is in buffers: in the cluster of the blocks around it, or in one that the update reserved. What the
-    /// inode says of it is the caller's to change. Takes the credits of the hole, and those of a block of metadata.
+    /// Takes a block that the update reserved, the one of this number in its cluster, in a buffer of zeroes.
+    ///
+    /// # Errors
+    /// `NoSpace` if the update did not reserve a cluster; `Corrupt`.
+    pub(crate) fn take_block(&mut self, goal: FsBlock, number: u32, kind: BufferKind) -> Result<Arc<Buffer>> {
+        let taken = self.take_metadata(goal)?;
+        self.mark_used(taken)?;
+        let block = FsBlock(self.sbi.geometry.first_block(taken.start).0 + u64::from(number));
+        Ok(self.new_buffer(block, kind))
+    }
+
+    /// Adds a block of zeroes to what is in buffers: the one `taken`, if there is such; or in the cluster of the blocks around it, or in one
+    /// that the update reserved. What the inode says of it is the caller's to change. Takes the credits of the hole, and those of a block of
+    /// metadata. Leaves what was taken there if the map could not be read.
     ///
     /// # Errors
     /// `NoSpace` if the update did not reserve a cluster; `Io`; `Corrupt`.
@@ -228,21 +240,21 @@ impl MetadataUpdate<'_> {
         inode: &Arc<Inode>,
         logical: LogicalBlock,
         kind: BufferKind,
+        taken: &mut Option<Arc<Buffer>>,
     ) -> Result<(Arc<Buffer>, ContentChange)> {
         let raw = inode.raw();
         let hole = map.hole(inode, &raw, logical)?;
-        let (block, clusters) = match map.place_in_cluster(inode, &raw, logical)? {
-            Some(block) => (block, 0),
-            None => {
-                let taken = self.take_metadata(map.goal(inode, &hole, logical))?;
-                self.mark_used(taken)?;
-                let (_, offset) = map.geometry.logical_cluster(logical);
-                (FsBlock(map.geometry.first_block(taken.start).0 + u64::from(offset)), 1)
+        let (buffer, clusters) = match (map.place_in_cluster(inode, &raw, logical)?, taken.take()) {
+            (Some(block), _) => (self.new_buffer(block, kind), 0),
+            (None, Some(buffer)) => (buffer, 1),
+            (None, None) => {
+                let (_, number) = map.geometry.logical_cluster(logical);
+                (self.take_block(map.goal(inode, &hole, logical), number, kind)?, 1)
             }
         };
         drop(raw);
-        let buffer = self.new_buffer(block, kind);
-        let change = self.map_marked(inode, hole, logical, Run { start: block, len: 1 }, false)?;
+        let run = Run { start: buffer.block, len: 1 };
+        let change = self.map_marked(inode, hole, logical, run, false)?;
         Ok((buffer, change.with_clusters(clusters)))
     }
 }

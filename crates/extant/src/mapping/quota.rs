@@ -154,7 +154,7 @@ impl BlockMap {
         let growth = hole.growth();
         let need = Credits::new(hole.credits() + (1 + growth) * RUN_CREDITS + 2, 1 + growth);
         let mut update = self.begin(need)?;
-        let (buffer, change) = update.add_block(self, &inode, logical, BufferKind::Quota)?;
+        let (buffer, change) = update.add_block(self, &inode, logical, BufferKind::Quota, &mut None)?;
         let size = (u64::from(logical.0) + 1) * u64::from(self.geometry.block_size);
         update.change_content(&inode, change, |raw| raw.set_size(size))?;
         file.push_block(buffer);

@@ -20,7 +20,7 @@ use extant_ondisk::{
     FileType, FsBlock, InodeFlags, InodeNumber, RawInode, Structure, Superblock, Timestamp, TransactionId,
     xattr,
 };
-use extant_rt::{Arc, BiasedWriteGuard, Mutex, Ordering};
+use extant_rt::{Arc, BiasedWriteGuard, Mutex, Ordering, yield_now};
 
 use crate::error::{Location, Result};
 use crate::incore::buffer::{Buffer, BufferKind};
@@ -54,6 +54,11 @@ impl Credits {
     /// `EXT4_GET_BLOCKS_METADATA_NOFAIL`).
     pub(crate) const fn nofail(credits: u32, blocks: u32) -> Self {
         Self { credits, blocks, may_use: MayUse::Reserved }
+    }
+
+    /// Whether `held` is enough for it.
+    pub(crate) const fn are_within(self, held: Self) -> bool {
+        self.credits <= held.credits && self.blocks <= held.blocks
     }
 
     /// The credits of two changes in one update; blocks of both are of the kind that `self` may use.
@@ -93,6 +98,25 @@ pub(crate) struct MetadataUpdate<'v> {
     /// A directory changed in what no record says, unless it is because of a name.
     changes_directory: bool,
     has_tracked_name: bool,
+}
+
+/// The fields of a directory, to set its times; `None` if another thread has set the same.
+fn state_to_touch(
+    dir: &Inode,
+    now: Timestamp,
+    tid: TransactionId,
+) -> Option<BiasedWriteGuard<'_, InodeState, Mutex<()>>> {
+    if dir.leaf_map().is_none() {
+        return Some(dir.state_mut());
+    }
+    // Of a shared one all threads come here at once in each tick: they wait for the first of them, and not for each other.
+    while dir.needs_touch(now, tid) {
+        if let Some(state) = dir.try_state_mut() {
+            return dir.needs_touch(now, tid).then_some(state);
+        }
+        yield_now();
+    }
+    None
 }
 
 impl<'v> MetadataUpdate<'v> {
@@ -263,22 +287,15 @@ impl<'v> MetadataUpdate<'v> {
     /// that they write no common line.
     pub(crate) fn touch_directory(&mut self, dir: &Arc<Inode>) {
         let (now, tid, has_index) = (self.now, self.tid(), self.sbi.dir_format.has_index);
-        let is_shared = dir.leaf_map().is_some();
-        if is_shared && !dir.needs_touch(now, tid) {
-            return;
-        }
-        let state = dir.state_mut();
-        // Another thread may have set them meanwhile.
-        if !is_shared || dir.needs_touch(now, tid) {
-            self.modify_state(dir, state, InodeDirty::Attributes, |raw| {
-                dir.note_touch(now, tid);
-                raw.set_mtime(now);
-                raw.set_ctime(now);
-                if !has_index {
-                    raw.set_flags(raw.flags() - InodeFlags::INDEX);
-                }
-            });
-        }
+        let Some(state) = state_to_touch(dir, now, tid) else { return };
+        self.modify_state(dir, state, InodeDirty::Attributes, |raw| {
+            dir.note_touch(now, tid);
+            raw.set_mtime(now);
+            raw.set_ctime(now);
+            if !has_index {
+                raw.set_flags(raw.flags() - InodeFlags::INDEX);
+            }
+        });
     }
 
     fn modify_state<R>(

@@ -178,7 +178,7 @@ impl Namespace {
     /// is neither added nor removed.
     fn hold_to_look<'d>(&self, dir: &'d Inode, name: &[u8]) -> HeldToLook<'d> {
         let shared = dir.content.read();
-        if matches!(name, b"." | b"..") || !self.is_shared(dir) {
+        if matches!(name, b"." | b"..") || self.shared_map(dir).is_none() {
             return HeldToLook::Shared { _guard: shared };
         }
         drop(shared);

@@ -165,7 +165,7 @@ impl MetadataUpdate<'_> {
         match plan.kind {
             NewKind::Directory => self.make_first_block(dirs, inode, parent)?,
             NewKind::Symlink(target) if needs_block(plan.kind) => {
-                let (_, buffer) = self.grow_directory(dirs, inode, BufferKind::Symlink)?;
+                let (_, buffer) = self.grow_directory(dirs, inode, BufferKind::Symlink, &mut None)?;
                 self.modify_buffer(&buffer, |bytes| bytes[..target.len()].copy_from_slice(target));
                 self.modify_inode(inode, InodeDirty::Mapping, |raw| raw.set_size(target.len() as u64));
             }

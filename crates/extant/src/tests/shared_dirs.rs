@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use extant_block::{MemoryDevice, Recorder, Tearing};
-use extant_ondisk::InodeNumber;
+use extant_block::{BlockDevice, MemoryDevice, Recorder, Tearing};
+use extant_ondisk::{InodeNumber, LogicalBlock};
 use extant_rt::{Arc, AtomicBool, AtomicU32, Ordering};
 use extant_testing::crash_scale;
 
@@ -12,8 +12,10 @@ use super::disk::{Random, assert_clean, format, has_e2fsprogs, has_threads};
 use super::names::{list, new};
 use crate::directory::LeafHold;
 use crate::error::Error;
+use crate::file::fallocate::Fallocate;
 use crate::incore::inode_cache::InodeRef;
 use crate::incore::leaf_map::LeafMap;
+use crate::mapping::Mapping;
 use crate::mount::{Options, Volume};
 use crate::namespace::{NewKind, RenameFlags};
 
@@ -171,7 +173,7 @@ fn threads_change_one_directory_as_if_one_came_after_the_other() {
         assert_eq!(claims.load(Ordering::Relaxed), 400);
         let raced = (0..400).map(|index| name(500, index));
         let wanted: BTreeSet<Vec<u8>> = before.iter().cloned().chain(own).chain(raced).collect();
-        assert!(dir.leaf_map().is_some(), "{arguments:?}");
+        assert!(dir.leaf_map().is_some(), "{arguments:?} is not shared");
         let names: BTreeSet<Vec<u8>> = list(&volume, &dir).into_keys().collect();
         assert!(names == wanted, "{arguments:?}");
         println!("{arguments:?}: {} names, listed {readers} times meanwhile", names.len());
@@ -231,6 +233,77 @@ fn an_index_grows_by_levels_under_threads_that_make_and_find_names() {
         volume.unmount().expect("unmounted");
         assert_clean(&*device, "an index that grew under threads");
     }
+}
+
+#[test]
+fn a_leaf_is_divided_with_the_last_free_block() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    let device = Arc::new(format(&["-b", "1024", "-N", "4096", "-m", "0"], 16 << 10, &[]).0);
+    let volume = super::disk::mount(&device);
+    let dir = directory(&volume, 300);
+    let root = volume.inode(InodeNumber::ROOT).expect("the root");
+    volume.share_directory(&dir);
+    volume.sync().expect("synced");
+    // A file of one block, and one that takes all others: then there is less than a deep index might take.
+    let fill = |name: &[u8], bytes| {
+        let file = volume.create(&root, name, &new(NewKind::File)).expect("a file");
+        volume.fallocate(&file, Fallocate::Allocate { keep_size: false }, 0, bytes, true)
+    };
+    fill(b"small", 1024).expect("room");
+    assert!(matches!(fill(b"large", 16 << 20), Err(Error::NoSpace)));
+    volume.unlink(&root, b"small").expect("a name");
+    volume.sync().expect("synced");
+    let free = volume.allocator.free_blocks();
+    let size = dir.size();
+    let made =
+        (0..4096).take_while(|index| match volume.create(&dir, &name(1, *index), &new(NewKind::File)) {
+            Ok(_) => true,
+            Err(Error::NoSpace) => false,
+            Err(error) => panic!("{error}"),
+        });
+    assert!(made.count() > 0);
+    assert_eq!((dir.size() - size, free - volume.allocator.free_blocks()), (1024, 1));
+    drop((root, dir));
+    volume.unmount().expect("unmounted");
+    assert_clean(&*device, "a directory that took the last block");
+}
+
+#[test]
+fn a_leaf_that_is_not_divided_gives_its_block_back() {
+    let arguments = ["-b", "1024", "-N", "4096", "-O", "^metadata_csum"];
+    let device = Arc::new(format(&arguments, 16 << 10, &[]).0);
+    let volume = super::disk::mount(&device);
+    let dir = directory(&volume, 300);
+    let mapped = volume.map(&dir, &dir.raw(), LogicalBlock(0), 1).expect("a map");
+    let Mapping::Data { start, .. } = mapped else { panic!("no root of an index") };
+    drop(dir);
+    volume.unmount().expect("unmounted");
+    // The second and the third entry of the root, behind `.`, `..`, the root's fields and the first entry, name each other's leaf.
+    let (mut second, mut third) = ([0; 4], [0; 4]);
+    let place = |entry: u64| start.0 * 1024 + 24 + 8 + 8 * entry + 4;
+    device.read_at(place(1), &mut second).expect("a block");
+    device.read_at(place(2), &mut third).expect("a block");
+    device.write_at(place(1), &third).expect("a block");
+    device.write_at(place(2), &second).expect("a block");
+    let volume = super::disk::mount(&device);
+    let root = volume.inode(InodeNumber::ROOT).expect("the root");
+    let dir = volume.lookup(&root, b"dir").expect("the directory");
+    volume.share_directory(&dir);
+    let mut refused = 0;
+    for index in 0..1500 {
+        let (size, free) = (dir.size(), volume.allocator.free_blocks());
+        if let Err(error) = volume.create(&dir, &name(1, index), &new(NewKind::File)) {
+            assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+            refused += 1;
+            volume.sync().expect("synced");
+            assert_eq!((dir.size(), volume.allocator.free_blocks()), (size, free));
+        }
+    }
+    assert!(refused > 0, "no leaf held hashes outside its range");
+    drop((root, dir));
+    volume.unmount().expect("unmounted");
 }
 
 #[test]

@@ -188,7 +188,7 @@ fn append(
     logical: LogicalBlock,
     bytes: &[u8],
 ) -> Result<()> {
-    let (buffer, change) = update.add_block(volume, inode, logical, BufferKind::Quota)?;
+    let (buffer, change) = update.add_block(volume, inode, logical, BufferKind::Quota, &mut None)?;
     update.modify_buffer(&buffer, |target| target[..bytes.len()].copy_from_slice(bytes));
     let size = (u64::from(logical.0) + 1) * u64::from(volume.geometry.block_size);
     update.change_content(inode, change, |raw| raw.set_size(size))
