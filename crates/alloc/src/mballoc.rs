@@ -123,8 +123,8 @@ impl Mballoc {
     /// Takes a run of up to `len` blocks out of the free ones; a chunk if it is for a locality group.
     /// `None` if others were quicker everywhere.
     fn search(&self, request: &Request, len: u32, locality: Option<ChunkOwner<'_>>) -> Option<ClusterRun> {
-        let (scan, counts) = (self.tuning.scan, Counts::default());
-        let mut search = Search { alloc: self, request, len, locality, scan, counts, longest: None };
+        let mut search =
+            Search { alloc: self, request, len, locality, counts: Counts::default(), longest: None };
         let found = search.run();
         if let (Some(locality), Some(run)) = (locality, found) {
             let (number, _) = self.group_of_goal(run.start);
@@ -165,7 +165,6 @@ pub(crate) struct Search<'a> {
     len: u32,
     /// The locality group that searches for a chunk.
     locality: Option<ChunkOwner<'a>>,
-    scan: Scan,
     pub counts: Counts,
     /// The longest run that was too short, and its group.
     longest: Option<(GroupNumber, u32)>,
@@ -182,13 +181,11 @@ impl<'a> Search<'a> {
         }
         let goal = self.start(goal_group);
         alloc.older.search_begins(goal, &alloc.geometry);
-        if self.is_small_extension(goal_group) {
-            self.scan = Scan::Ordered;
-            for number in alloc.goals.prefetch_groups(goal) {
-                self.lock(GroupNumber(number), false);
+        let scan = alloc.tuning.scan;
+        let found = match scan {
+            Scan::NearestFit if self.fills_fragmented(goal_group) => {
+                self.most_fragmented(goal).or_else(|| self.nearest_fit(goal))
             }
-        }
-        let found = match self.scan {
             Scan::NearestFit => self.nearest_fit(goal),
             Scan::Own(policy) => self.by_policy(policy, goal),
             Scan::Linear | Scan::Ordered | Scan::Nearest => self.scan_by_criteria(goal),
@@ -199,7 +196,7 @@ impl<'a> Search<'a> {
             alloc.goals.split_streams(goal_group);
         }
         // The kernel's criteria set it with the group's lock held.
-        if matches!(self.scan, Scan::NearestFit | Scan::Own(_)) {
+        if matches!(scan, Scan::NearestFit | Scan::Own(_)) {
             self.set_stream_goal(group);
         }
         Some(run)
@@ -245,20 +242,21 @@ impl<'a> Search<'a> {
         }
         let is_whole = nearest_fit
             && self.start(number) == number
-            && !self.is_small_extension(number)
+            && !self.fills_fragmented(number)
             && !self.belongs_to_other_locality(number);
         if is_whole { self.best_chunk(locked) } else { None }
     }
 
     /// Whether this is a small extension of a large file whose next block, in `goal_group`, is taken: it is placed where free
-    /// space is fragmented most, so that long free runs remain for large requests.
-    fn is_small_extension(&self, goal_group: GroupNumber) -> bool {
-        let Tuning { scan, stream_goals, stream_req, .. } = self.alloc.tuning;
+    /// space is fragmented most, so that long free runs remain for large requests. Once streams of the band have met each
+    /// stays in its own group: they would meet again in the most fragmented one.
+    fn fills_fragmented(&self, goal_group: GroupNumber) -> bool {
+        let Tuning { scan, stream_req, .. } = self.alloc.tuning;
         matches!(self.request.purpose, Purpose::Stream(_))
             && scan == Scan::NearestFit
-            && stream_goals
             && self.len < stream_req
             && self.alloc.index.get(goal_group).free > 0
+            && self.alloc.goals.have_not_met(goal_group)
     }
 
     /// Whether a group is reserved for directories and other metadata, as long as others have what is asked for.

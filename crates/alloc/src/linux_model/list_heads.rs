@@ -25,7 +25,7 @@ impl Search<'_> {
         match (linux_model.list_head, &alloc.older.lists) {
             _ if scan != Scan::Ordered => None,
             (ListHead::Index, _) => {
-                let (from, groups) = (GroupNumber(0), alloc.geometry.group_count);
+                let (from, groups) = (GroupNumber(0), 0..alloc.geometry.group_count);
                 let walk = Walk::new(&alloc.index, (scan, max_linear_groups), listed, from, groups);
                 Some(self.visit_each(criterion, walk, want))
             }

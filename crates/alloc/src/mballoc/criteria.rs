@@ -1,6 +1,5 @@
-//! The search by the kernel's criteria, one after the other, over groups in the order of a [`Scan`](crate::tuning::Scan): of
-//! small extensions of large files, and of all requests with another scan than the default (kernel
-//! `ext4_mb_regular_allocator`, `ext4_mb_scan_groups`).
+//! The search by the kernel's criteria, one after the other, over groups in the order of a [`Scan`] other than the default
+//! (kernel `ext4_mb_regular_allocator`, `ext4_mb_scan_groups`); and that for small extensions of large files, by one of them.
 
 use extant_ondisk::GroupNumber;
 
@@ -12,7 +11,7 @@ use crate::group::buddy::Buddy;
 use crate::group::summary::{Key, OrderMask, Summary};
 use crate::group_table::order_index::GroupsFromGoal;
 use crate::request::Purpose;
-use crate::tuning::Tuning;
+use crate::tuning::{Scan, Tuning};
 
 impl Search<'_> {
     pub(super) fn scan_by_criteria(&mut self, goal: GroupNumber) -> Option<(ClusterRun, GroupNumber)> {
@@ -44,6 +43,21 @@ impl Search<'_> {
             .or_else(|| self.any_free(goal))
     }
 
+    /// The whole length, of the group around `goal` with the shortest sufficient runs on average, from the goal on and then before
+    /// it. Streams elsewhere have their own such groups: in one for the whole disk they would all meet.
+    pub(super) fn most_fragmented(&mut self, goal: GroupNumber) -> Option<(ClusterRun, GroupNumber)> {
+        let alloc = self.alloc;
+        for number in alloc.goals.prefetch_groups(goal).map(GroupNumber) {
+            alloc.load_descriptor(number);
+            if alloc.index.get(number).is_unread() {
+                self.lock(number, false);
+            }
+        }
+        let listed = (Key::Average, Summary::average_order(self.len));
+        let walk = Walk::new(&alloc.index, (Scan::Ordered, 0), listed, goal, alloc.goals.groups_around(goal));
+        self.visit_each(Criterion::GoalLenFast, walk, self.len)
+    }
+
     /// Any free blocks, of the nearest group that has some; waits for locks.
     pub(super) fn any_free(&mut self, goal: GroupNumber) -> Option<(ClusterRun, GroupNumber)> {
         self.walk(Criterion::AnyFree, None, goal, 1)
@@ -68,8 +82,8 @@ impl Search<'_> {
             if let Some(found) = self.at_heads(criterion, listed, goal, want) {
                 return found;
             }
-            let (groups, Tuning { max_linear_groups, .. }) = (alloc.geometry.group_count, alloc.tuning);
-            let walk = Walk::new(&alloc.index, (self.scan, max_linear_groups), listed, goal, groups);
+            let (groups, Tuning { scan, max_linear_groups, .. }) = (alloc.geometry.group_count, alloc.tuning);
+            let walk = Walk::new(&alloc.index, (scan, max_linear_groups), listed, goal, 0..groups);
             return self.visit_each(criterion, walk, want);
         }
         let mut all = GroupsFromGoal::new(&alloc.index, goal);

@@ -19,7 +19,7 @@ const GROUPS_PER_GOAL: u32 = 4;
 const GOALS_MAX: u32 = 64;
 const PER_BAND_MIN: u32 = 4;
 
-/// Groups whose bitmaps are read together: four flex groups of usual size, whose bitmaps lie side by side.
+/// Groups whose bitmaps are read together: four flex groups of usual size, whose bitmaps lie side by side. All are of one band.
 const PREFETCH_GROUPS: u32 = 64;
 /// Nobody used the slot yet.
 const UNSET: u32 = u32::MAX;
@@ -32,6 +32,7 @@ pub(crate) struct Goals {
     per_band: u32,
     in_use: Box<[Padded<AtomicU32>]>,
     slots: Box<[Padded<Slot>]>,
+    groups: u32,
     /// By [`PREFETCH_GROUPS`] groups, whether their bitmaps were read.
     prefetched: Box<[AtomicBool]>,
 }
@@ -56,6 +57,7 @@ impl Goals {
         Self {
             bands,
             per_band,
+            groups,
             in_use: (0..bands.count()).map(|_| Padded(AtomicU32::new(streams))).collect(),
             slots: (0..slots).map(|_| Padded(Slot { stream: unset(), inodes: unset() })).collect(),
             prefetched: (0..groups.div_ceil(PREFETCH_GROUPS)).map(|_| AtomicBool::new(false)).collect(),
@@ -100,6 +102,19 @@ impl Goals {
         }
     }
 
+    /// Whether the streams of a band have a goal and did not meet so far, and so share it.
+    pub fn have_not_met(&self, near: GroupNumber) -> bool {
+        self.in_use
+            .get(self.bands.of(near) as usize)
+            .is_some_and(|in_use| in_use.load(Ordering::Relaxed) == 1)
+    }
+
+    /// The groups around `goal` whose bitmaps are read together.
+    pub fn groups_around(&self, goal: GroupNumber) -> Range<u32> {
+        let first = goal.0 / PREFETCH_GROUPS * PREFETCH_GROUPS;
+        first.min(self.groups)..(first + PREFETCH_GROUPS).min(self.groups)
+    }
+
     /// The groups around `goal`, the first time that they are asked for: how their free space is broken up is known only
     /// when their bitmaps are read (kernel `ext4_mb_prefetch`).
     pub fn prefetch_groups(&self, goal: GroupNumber) -> Range<u32> {
@@ -107,8 +122,7 @@ impl Goals {
         match self.prefetched.get(place as usize) {
             Some(known) if !known.load(Ordering::Relaxed) => {
                 known.store(true, Ordering::Relaxed);
-                let first = place * PREFETCH_GROUPS;
-                first..first + PREFETCH_GROUPS
+                self.groups_around(goal)
             }
             _ => 0..0,
         }
@@ -150,7 +164,9 @@ mod tests {
         assert_eq!(goal(&goals, 7, 15), None);
         goals.set_stream(GroupNumber(7), InodeNumber(15), GroupNumber(6));
         assert_eq!([12, 13].map(|inode| goal(&goals, 0, inode)), [Some(6); 2]);
+        assert!(goals.have_not_met(GroupNumber(0)));
         goals.split_streams(GroupNumber(3));
+        assert!(!goals.have_not_met(GroupNumber(0)));
         assert_eq!([12, 13, 14].map(|inode| goal(&goals, 0, inode)), [Some(6), None, Some(6)]);
         goals.set_stream(GroupNumber(0), InodeNumber(13), GroupNumber(1));
         goals.split_streams(GroupNumber(3));
@@ -166,7 +182,7 @@ mod tests {
         let goals = Goals::new(100, true);
         assert_eq!(
             [70, 64, 99, 0].map(|goal| goals.prefetch_groups(GroupNumber(goal))),
-            [64..128, 0..0, 0..0, 0..64]
+            [64..100, 0..0, 0..0, 0..64]
         );
         assert_eq!(goals.prefetch_groups(GroupNumber(128)), 0..0);
     }
@@ -182,6 +198,7 @@ mod tests {
         none.set_stream(GroupNumber(0), InodeNumber(12), GroupNumber(3));
         none.split_streams(GroupNumber(0));
         assert_eq!(goal(&none, 0, 12), None);
+        assert!(!none.have_not_met(GroupNumber(0)), "none has a goal");
     }
 
     #[test]

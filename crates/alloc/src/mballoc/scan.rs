@@ -30,16 +30,16 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Over all groups; the first `linear` ones one by one.
+    /// Over `groups`; the first `linear` ones one by one.
     pub fn new(
         index: &'a OrderIndex,
         (scan, linear): (Scan, u32),
         (key, least): (Key, u8),
         goal: GroupNumber,
-        groups: u32,
+        groups: Range<u32>,
     ) -> Self {
-        let goal = goal.0.min(groups);
-        let (now, then) = (goal..groups, 0..goal);
+        let goal = goal.0.min(groups.end);
+        let (now, then) = (goal..groups.end, groups.start..goal);
         Self { index, scan, key, least, order: least, now, then, start: goal, linear }
     }
 
@@ -98,7 +98,7 @@ mod tests {
             let now = Summary { free: 1 << largest, fragments: 1, largest: Some(largest) };
             index.set(GroupNumber(group), now);
         }
-        let walk = Walk::new(&index, (scan, linear), (Key::Largest, 2), GroupNumber(goal), 200);
+        let walk = Walk::new(&index, (scan, linear), (Key::Largest, 2), GroupNumber(goal), 0..200);
         walk.map(|group| group.0).collect()
     }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::disk::{Disk, Platter, Random, request};
-use extant_alloc::{ClusterRun, InodeKind, MayUse, NewInode, Tuning};
-use extant_ondisk::{GroupNumber, TransactionId};
+use extant_alloc::{ClusterRun, InodeKind, MayUse, NewInode, Purpose, Request, Tuning};
+use extant_ondisk::{GroupNumber, InodeNumber, TransactionId, bitmap};
 use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, RwLock};
 
 const THREADS: u64 = 8;
@@ -88,6 +88,45 @@ fn threads_share_a_full_disk_without_losing_or_doubling_a_block() {
     let (all_stay, none_stay) = (u64::MAX, 0);
     share_a_full_disk(1, all_stay, Tuning::default());
     share_a_full_disk(2, none_stay, Tuning::default());
+}
+
+#[test]
+fn small_extensions_go_to_the_most_fragmented_group_around_until_streams_meet() {
+    let mut disk = Disk::new(1 + 256 * 128, 256, false);
+    for group in [20, 100] {
+        let bits = disk.blocks.get_mut(&GroupNumber(group)).expect("a group");
+        (0..256).filter(|bit| bit % 3 == 0).for_each(|bit| bitmap::set(bits, bit));
+        let free = bitmap::count_zeros(bits, 0..256);
+        disk.descriptors[group as usize].set_free_blocks_count(free);
+    }
+    let alloc = disk.open();
+    // Two blocks behind a block of that group which is taken.
+    let extend = |group: u32| {
+        let goal = alloc.geometry().group_first_block(GroupNumber(group)).0 + 100;
+        let mut reservation = alloc.reserve(3, MayUse::RootBlocks).expect("free blocks");
+        if alloc.free_runs(GroupNumber(group)).expect("a group").len() == 1 {
+            alloc.allocate(&mut reservation, &request(goal, 1)).expect("reserved");
+        }
+        let purpose = Purpose::Stream(InodeNumber(12));
+        let request = Request { purpose, ..request(goal, 2) };
+        alloc.allocate(&mut reservation, &request).expect("reserved")
+    };
+    let group_of = |run: ClusterRun| alloc.geometry().cluster_location(run.start).expect("on the disk").0.0;
+    assert_eq!(
+        [10, 50, 70].map(|group| group_of(extend(group))),
+        [20, 50, 100],
+        "nothing is broken up from 50 on"
+    );
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while alloc.statistics().skipped == 0 {
+                    alloc.free_unmarked(extend(10));
+                }
+            });
+        }
+    });
+    assert_eq!([10, 70].map(|group| group_of(extend(group))), [10, 100], "one band's streams met");
 }
 
 #[test]
