@@ -68,6 +68,24 @@ struct Progress {
     looked_from: u64,
 }
 
+/// A chunk that this thread copies. Dropped, be it by a panic, it ends the waiting for it: one that is not copied then is by who waited.
+struct Copying<'a> {
+    chunks: &'a Chunks,
+    chunk: usize,
+}
+
+impl Drop for Copying<'_> {
+    fn drop(&mut self) {
+        let mut progress = self.chunks.progress.lock();
+        progress.copying.retain(|copying| *copying != self.chunk);
+        let is_awaited = progress.waiting > 0;
+        drop(progress);
+        if is_awaited {
+            self.chunks.ended.notify_all();
+        }
+    }
+}
+
 impl FileCopy {
     /// Begins to give the image file `into` the content and the length of `source`, whose blocks it shares where the host can. It is to
     /// be empty, and opened for [`crate::Transfer::Buffered`].
@@ -147,8 +165,17 @@ impl Chunks {
 
     /// Copies a chunk, unless that was done, or waits until another thread has.
     fn copy(&self, chunk: usize) -> Result<(), Error> {
+        let Some(_copying) = self.enter(chunk) else { return Ok(()) };
+        let bytes = self.copy_chunk(chunk)?;
+        self.progress.lock().copied_bytes += bytes;
+        self.is_copied[chunk].store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Enters a chunk among those that are being copied, once no other thread copies it. None if it is copied.
+    fn enter(&self, chunk: usize) -> Option<Copying<'_>> {
         if self.is_copied(chunk) {
-            return Ok(());
+            return None;
         }
         let mut progress = self.progress.lock();
         while progress.copying.contains(&chunk) {
@@ -157,21 +184,10 @@ impl Chunks {
             progress.waiting -= 1;
         }
         if self.is_copied(chunk) {
-            return Ok(());
+            return None;
         }
         progress.copying.push(chunk);
-        drop(progress);
-        let copied = self.copy_chunk(chunk);
-        self.is_copied[chunk].store(copied.is_ok(), Ordering::Release);
-        let mut progress = self.progress.lock();
-        progress.copying.retain(|copying| *copying != chunk);
-        progress.copied_bytes += copied.as_ref().map_or(0, |bytes| *bytes);
-        let is_awaited = progress.waiting > 0;
-        drop(progress);
-        if is_awaited {
-            self.ended.notify_all();
-        }
-        copied.map(drop)
+        Some(Copying { chunks: self, chunk })
     }
 
     /// Copies the data of a chunk: how many bytes.
@@ -282,5 +298,59 @@ impl BlockDevice for FileCopy {
     fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
         self.chunks.prepare(offset, bytes)?;
         self.chunks.into.write_zeroes(offset, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+    use std::path::Path;
+
+    use super::*;
+    use crate::DeviceAccess;
+
+    const CHUNKS: usize = 3;
+
+    /// A file of this content in a directory.
+    fn file(dir: &Path, name: &str, content: &[u8]) -> FileDevice {
+        let path = dir.join(name);
+        std::fs::write(&path, content).expect("write");
+        FileDevice::open(path, DeviceAccess::read_write()).expect("open")
+    }
+
+    #[test]
+    #[cfg_attr(not(panic = "unwind"), ignore = "a panic ends the process")]
+    fn chunk_is_copied_by_who_waits_when_its_copier_panics() {
+        let dir = extant_testing::scratch();
+        let content = vec![7; CHUNKS * PIECE_BYTES as usize];
+        let flags = || (0..CHUNKS).map(|_| AtomicBool::new(false)).collect();
+        let mut into = file(dir.path(), "copy", b"");
+        into.set_len(content.len() as u64).expect("a length");
+        let chunks = Arc::new(Chunks {
+            source: Arc::new(file(dir.path(), "base", &content)),
+            into,
+            chunk_bytes: PIECE_BYTES,
+            is_copied: flags(),
+            is_written: flags(),
+            progress: Mutex::new(LockClass::DEVICE, Progress::default()),
+            ended: Condvar::new(),
+            is_dropped: AtomicBool::new(false),
+        });
+        let mut waiting = None;
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let _copying = chunks.enter(1).expect("it is not copied");
+            let waits = chunks.clone();
+            waiting = spawn("waits", move || waits.copy(1).expect("copied")).ok();
+            while chunks.progress.lock().waiting == 0 {
+                std::thread::yield_now();
+            }
+            resume_unwind(Box::new("while it is copied"));
+        }));
+        assert!(panicked.is_err());
+        waiting.expect("a thread").join().expect("no panic");
+        assert!(chunks.is_copied(1) && !chunks.is_copied(0));
+        let copy = std::fs::read(dir.path().join("copy")).expect("read");
+        let chunk = PIECE_BYTES as usize;
+        assert!(copy[chunk..2 * chunk] == content[chunk..2 * chunk] && copy[0] == 0);
     }
 }
