@@ -121,6 +121,12 @@ impl FileCopy {
         Ok(Self { chunks, is_shared, copier: Mutex::new(LockClass::DEVICE, copier.flatten()) })
     }
 
+    /// Whether both files have the same blocks on the host, so that nothing is copied.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
     /// Waits until all is copied, and makes it and what was written durable.
     ///
     /// # Errors

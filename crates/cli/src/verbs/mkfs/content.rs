@@ -219,17 +219,18 @@ impl Content {
         })
     }
 
-    /// Makes the file system on `device` equal to it.
+    /// Makes the file system on `device` equal to it, while a thread copies the device's base, or without one.
     pub fn mirror(
         &self,
         image: &Path,
-        device: Arc<dyn BlockDevice>,
+        (device, is_copied_meanwhile): (Arc<dyn BlockDevice>, bool),
         clock: WallClock,
         form: ProgressForm,
     ) -> Result<(), Failure> {
-        self.pour((image, device), clock, Reader::Thread, (None, form), |fs| {
-            Mirror::new(fs, "/", fixed_times(clock))
-        })
+        // A file that is compared where it was read is still in a cache of the CPU, and the copier takes another CPU meanwhile.
+        let is_read_here = is_copied_meanwhile && matches!(self.source, ContentSource::Directory(_));
+        let reader = if is_read_here { Reader::Sink } else { Reader::Thread };
+        self.pour((image, device), clock, reader, (None, form), |fs| Mirror::new(fs, "/", fixed_times(clock)))
     }
 
     fn pour<S: Sink>(

@@ -33,7 +33,8 @@ impl Mkfs {
             self.content.as_ref().map(|_| self.open_content(Some(file_system.size()), clock)).transpose()?;
         let (target, copy) = Target::copy(&self.image, source, self.location, self.force > 0)?;
         if let Some(content) = content {
-            let mirrored = content.mirror(&self.image, target.shared(), clock, self.form());
+            let device = (target.shared(), !copy.is_shared());
+            let mirrored = content.mirror(&self.image, device, clock, self.form());
             mirrored.map_err(|mut failure| {
                 if failure.kind == "no_space" {
                     failure.message += "; the base has no more room: make it with --free";
