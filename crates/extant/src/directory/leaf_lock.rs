@@ -11,7 +11,7 @@
 //! increments of a version, before its leaf is let go: [`LeafMap::index_version`], and that of the part of the map. A look at either beside
 //! that is seen to be out of date once the leaf's lock is held, and made again. A directory becomes shared under `INODE` held alone.
 //!
-//! Locks: `INODE`, shared; `LEAF`; `HANDLE`; `LEAF_BLOCK`; `INDEX`. Who holds `INDEX` opens no handle.
+//! Locks: `INODE`, shared; `LEAF`; `HANDLE`; `LEAF_BLOCK`; `INDEX`. No handle is opened under `INDEX`.
 //!
 //! Source: parallel operations in a directory of Lustre (`pdirops`), which locks leaves in its form of ext4. Tests: `tests/shared_dirs.rs`.
 

@@ -219,7 +219,7 @@ impl Content {
         })
     }
 
-    /// Makes the file system on `device` equal to it, while a thread copies the device's base, or without one.
+    /// Makes the file system on `device` equal to it; says whether a thread copies the base to the device meanwhile.
     pub fn mirror(
         &self,
         image: &Path,
