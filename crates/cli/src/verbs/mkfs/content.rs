@@ -219,7 +219,7 @@ impl Content {
         })
     }
 
-    /// Makes the file system on `device` equal to it; says whether a thread copies the base to the device meanwhile.
+    /// Makes the file system on `device` equal to it, to which a thread may copy the base meanwhile.
     pub fn mirror(
         &self,
         image: &Path,
