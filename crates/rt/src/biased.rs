@@ -27,8 +27,8 @@ const PLACES: usize = if cfg!(extant_rt = "shuttle") { 1 } else { 8 };
 /// Readers in a row, each on another thread than the one before, after which a lock becomes biased: what they pay for the lock's lines is
 /// about what a writer pays who takes the bias away again.
 const HAND_OVERS: u32 = if cfg!(extant_rt = "shuttle") { 1 } else { 16 };
-/// The same after a writer took the bias away, which costs it a look at all places.
-const HAND_OVERS_AGAIN: u32 = if cfg!(extant_rt = "shuttle") { 1 } else { 1024 };
+/// Twice as many each time a writer took the bias away, which costs it a look at all places; so often at most.
+const DOUBLINGS: u32 = if cfg!(extant_rt = "shuttle") { 0 } else { 6 };
 
 /// The places of all threads.
 #[derive(Debug)]
@@ -102,30 +102,34 @@ struct Readers {
     last: u32,
     /// Readers since the last writer that were on other threads than the one before.
     hand_overs: u32,
-    /// A writer took the bias away.
-    was_biased: bool,
+    /// How often a writer took the bias away, up to [`DOUBLINGS`].
+    revoked: u32,
 }
 
 impl Readers {
-    const NONE: Self = Self { last: Self::THREAD_MASK, hand_overs: 0, was_biased: false };
+    const NONE: Self = Self { last: Self::THREAD_MASK, hand_overs: 0, revoked: 0 };
     const THREAD_BITS: u32 = 16;
     const THREAD_MASK: u32 = (1 << Self::THREAD_BITS) - 1;
+    const REVOKED_BITS: u32 = 3;
+    const REVOKED_MASK: u32 = (1 << Self::REVOKED_BITS) - 1;
+    const COUNT_SHIFT: u32 = Self::THREAD_BITS + Self::REVOKED_BITS;
 
     const fn to_word(self) -> u32 {
-        self.last | self.hand_overs << (Self::THREAD_BITS + 1) | (self.was_biased as u32) << Self::THREAD_BITS
+        self.last | self.revoked << Self::THREAD_BITS | self.hand_overs << Self::COUNT_SHIFT
     }
 
     const fn of_word(word: u32) -> Self {
         Self {
             last: word & Self::THREAD_MASK,
-            hand_overs: word >> (Self::THREAD_BITS + 1),
-            was_biased: word >> Self::THREAD_BITS & 1 != 0,
+            hand_overs: word >> Self::COUNT_SHIFT,
+            revoked: word >> Self::THREAD_BITS & Self::REVOKED_MASK,
         }
     }
 }
 
 // So many hand-overs have room.
-const _: () = assert!(HAND_OVERS_AGAIN >> (u32::BITS - Readers::THREAD_BITS - 1) == 0);
+const _: () = assert!(HAND_OVERS << DOUBLINGS >> (u32::BITS - Readers::COUNT_SHIFT) == 0);
+const _: () = assert!(DOUBLINGS <= Readers::REVOKED_MASK);
 
 // SAFETY: it owns its value.
 #[expect(unsafe_code, reason = "an `UnsafeCell` under a lock")]
@@ -343,7 +347,7 @@ impl<T, L: Inner> Biased<T, L> {
         if readers.last == thread {
             return;
         }
-        let wanted = if readers.was_biased { HAND_OVERS_AGAIN } else { HAND_OVERS };
+        let wanted = HAND_OVERS << readers.revoked;
         readers.last = thread;
         readers.hand_overs = (readers.hand_overs + 1).min(wanted);
         // Two at once may count one: it comes to the same.
@@ -408,7 +412,7 @@ impl<T, L: Inner> Biased<T, L> {
         let mut readers = Readers::of_word(self.readers.load(Ordering::Relaxed));
         if readers.hand_overs > 0 {
             readers.hand_overs = 0;
-            readers.was_biased |= is_biased;
+            readers.revoked = (readers.revoked + u32::from(is_biased)).min(DOUBLINGS);
             self.readers.store(readers.to_word(), Ordering::Relaxed);
         }
         if !is_biased {
