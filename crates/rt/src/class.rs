@@ -39,7 +39,7 @@ classes! {
     RENAME = 10;
     /// One per inode, keyed by its number: the file's or directory's content.
     INODE = 20;
-    /// Each for leaves of a directory that several threads change; never two at once: the names in one leaf.
+    /// Each for leaves of a directory that several threads change: the names in one leaf.
     LEAF = 21;
     /// One per inode, keyed by its number: its content is written back.
     WRITEBACK = 22;

@@ -33,6 +33,13 @@ pub(crate) struct InsertPlan<'v> {
     pub(crate) need: Credits,
 }
 
+impl InsertPlan<'_> {
+    /// Whether other names stay where they are.
+    pub(crate) fn moves_none(&self) -> bool {
+        matches!(self.location, InsertPlace::Block(_))
+    }
+}
+
 enum InsertPlace {
     /// There is room.
     Block(Room),
@@ -116,16 +123,17 @@ impl Directories {
         self.plan_at(raw, location)
     }
 
-    /// As [`Directories::plan_insert`] in the leaf that the name belongs to, which is held alone. `None` if there is no room.
+    /// As [`Directories::plan_insert`] in the leaf that the name belongs to, which is held alone, by what was found there. `None` if there is no
+    /// room.
     ///
     /// # Errors
     /// As [`Directories::plan_insert`].
     pub(crate) fn plan_insert_into_leaf(
         &self,
         raw: &RawInode,
-        leaf: &HeldLeaf<'_>,
+        looked: &Looked,
     ) -> Result<Option<InsertPlan<'_>>> {
-        match &leaf.looked {
+        match looked {
             Looked::Found(_) => Err(Error::Exists),
             Looked::Missing(Some(room)) => self.plan_at(raw, InsertPlace::Block(room.clone())).map(Some),
             Looked::Missing(None) => Ok(None),

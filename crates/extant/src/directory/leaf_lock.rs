@@ -4,8 +4,9 @@
 //! gets a [`LeafMap`], and is shared from then on: a thread that changes one name holds `INODE` shared, beside others, and alone the lock of
 //! the leaf that the name's hash belongs to; one that looks a name up shares that lock. What a full leaf is divided into is worked out under its
 //! lock; then a block is taken under `LEAF_BLOCK`, and `INDEX` is held while the directory gets that block and the index an entry, so that the
-//! next thread takes its block meanwhile. All else holds `INODE` alone: names that the index may have in two leaves, further names of files,
-//! subdirectories, renames.
+//! next thread takes its block meanwhile. A file is renamed with the leaves of both names held, and an inode is linked, or a directory removed, with
+//! the inode itself ([`super::leaf_pair`]). All else holds `INODE` alone: names that the index may have in two leaves, directories that are
+//! renamed, exchanges.
 //!
 //! Invariants: while the lock of a leaf is held, the range of hashes that the index gives it stays the same. A range changes between two
 //! increments of a version, before its leaf is let go: [`LeafMap::index_version`], and that of the part of the map. A look at either beside
@@ -20,13 +21,13 @@ use std::ops::Deref;
 use extant_ondisk::{InodeFlags, LogicalBlock, Structure};
 use extant_rt::{Arc, BiasedReadGuard, BiasedWriteGuard, Ordering, RwLockReadGuard, RwLockWriteGuard};
 
+use super::NAME_FORMS;
 use super::index::{IndexPath, Next};
 use super::lookup::Looked;
-use super::{Found, NAME_FORMS};
 use crate::directory::Directories;
 use crate::error::{Error, Location, Result};
 use crate::incore::buffer::{Buffer, BufferKind};
-use crate::incore::inode::Inode;
+use crate::incore::inode::{Inode, in_order};
 use crate::incore::leaf_map::{KeptLeaf, Leaf, LeafMap, Seen};
 
 /// After so many waits of threads for each other a directory is shared.
@@ -34,7 +35,7 @@ const WAITS: u32 = if cfg!(extant_rt = "shuttle") { 1 } else { 16 };
 
 /// The leaf that alone may hold a name, and whether the map of leaves shows it.
 #[derive(Clone, Copy)]
-struct OnlyLeaf {
+pub(super) struct OnlyLeaf {
     logical: LogicalBlock,
     is_shown: bool,
 }
@@ -46,7 +47,7 @@ pub(crate) enum LeafHold {
     Alone,
 }
 
-enum LeafGuard<'a> {
+pub(super) enum LeafGuard<'a> {
     Shared(RwLockReadGuard<'a, Option<KeptLeaf>>),
     Alone(RwLockWriteGuard<'a, Option<KeptLeaf>>),
 }
@@ -64,7 +65,7 @@ impl Deref for LeafGuard<'_> {
 
 /// The leaf that a name belongs to, held by its lock, and what was found there.
 pub(crate) struct HeldLeaf<'a> {
-    pub(super) looked: Looked,
+    pub(crate) looked: Looked,
     leaf: OnlyLeaf,
     lock: LeafGuard<'a>,
     _content: BiasedReadGuard<'a, ()>,
@@ -75,17 +76,37 @@ impl HeldLeaf<'_> {
     pub(super) fn logical(&self) -> LogicalBlock {
         self.leaf.logical
     }
+}
 
-    /// The entry of the name.
-    pub(crate) fn found(&self) -> Option<&Found> {
-        match &self.looked {
-            Looked::Found(found) => Some(found),
-            Looked::Missing(_) => None,
+/// The leaf that a name may belong to, as it was seen before its lock is held.
+pub(super) enum Candidate<'m> {
+    /// It did not have the name, and had room for it.
+    WithRoom(LogicalBlock),
+    ByIndex(OnlyLeaf, Seen<'m>),
+}
+
+impl Candidate<'_> {
+    pub(super) fn logical(&self) -> LogicalBlock {
+        match self {
+            Self::WithRoom(logical) => *logical,
+            Self::ByIndex(leaf, _) => leaf.logical,
         }
     }
 }
 
 impl Directories {
+    /// Holds inodes alone, in order; directories as [`Directories::hold_names`] does.
+    ///
+    /// # Locks
+    /// Takes `INODE` of each.
+    pub(crate) fn hold_all<'n>(&self, inodes: &[&'n Arc<Inode>]) -> Vec<BiasedWriteGuard<'n, ()>> {
+        let hold = |inode: &'n Arc<Inode>| match inode.is_directory() {
+            true => self.hold_names(inode),
+            false => inode.content.write(),
+        };
+        in_order(inodes).into_iter().map(hold).collect()
+    }
+
     /// Holds the names of a directory alone. Notes if it had to wait for others.
     ///
     /// # Locks
@@ -127,11 +148,29 @@ impl Directories {
         name: &[u8],
         hold: LeafHold,
     ) -> Result<Option<HeldLeaf<'a>>> {
-        let Some(map) = dir.leaf_map() else { return Ok(None) };
-        let content = dir.content.read();
-        if !self.has_leaves(dir) || matches!(name, b"." | b"..") {
-            return Ok(None);
+        match dir.leaf_map() {
+            Some(_) => self.hold_leaf_of(dir, dir.content.read(), name, hold),
+            None => Ok(None),
         }
+    }
+
+    /// As [`Directories::hold_leaf`] in a directory that is held.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Locks
+    /// Takes `LEAF`.
+    pub(crate) fn hold_leaf_of<'a>(
+        &'a self,
+        dir: &'a Arc<Inode>,
+        content: BiasedReadGuard<'a, ()>,
+        name: &[u8],
+        hold: LeafHold,
+    ) -> Result<Option<HeldLeaf<'a>>> {
+        let Some(map) = self.shared_map(dir).filter(|_| !matches!(name, b"." | b"..")) else {
+            return Ok(None);
+        };
         match self.look_in_leaf(dir, map, name, hold) {
             Ok(Some((looked, leaf, lock))) => Ok(Some(HeldLeaf { looked, leaf, lock, _content: content })),
             Ok(None) | Err(Error::Corrupt { .. }) => Ok(None),
@@ -158,30 +197,55 @@ impl Directories {
         name: &[u8],
         hold: LeafHold,
     ) -> Result<Option<(Looked, OnlyLeaf, LeafGuard<'m>)>> {
+        while let Some(candidate) = self.candidate(dir, map, name)? {
+            let mut lock = lock_leaf(map, candidate.logical(), hold);
+            if let Some((looked, leaf)) = self.look_at(dir, map, name, &candidate, &mut lock)? {
+                return Ok(Some((looked, leaf, lock)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The leaf that a name may belong to; `None` if it may be in two.
+    pub(super) fn candidate<'m>(
+        &self,
+        dir: &Arc<Inode>,
+        map: &'m LeafMap,
+        name: &[u8],
+    ) -> Result<Option<Candidate<'m>>> {
         if let Some((_, logical)) = self.negative_lookups.room_in_leaf(dir, name) {
-            let lock = lock_leaf(map, logical, hold);
-            match self.negative_lookups.room_in_leaf(dir, name) {
-                Some((room, now)) if now == logical => {
-                    let leaf = OnlyLeaf { logical, is_shown: false };
-                    return Ok(Some((Looked::Missing(Some(room)), leaf, lock)));
-                }
-                _ => {}
-            }
+            return Ok(Some(Candidate::WithRoom(logical)));
         }
-        loop {
-            let (leaf, seen) = self.only_leaf(dir, map, name)?;
-            let Some(leaf) = leaf else { return Ok(None) };
-            let mut lock = lock_leaf(map, leaf.logical, hold);
-            if !seen.is_current() {
-                continue;
+        let (leaf, seen) = self.only_leaf(dir, map, name)?;
+        Ok(leaf.map(|leaf| Candidate::ByIndex(leaf, seen)))
+    }
+
+    /// Looks for a name in a leaf whose lock is held; `None` if the name may belong to another one by now.
+    pub(super) fn look_at(
+        &self,
+        dir: &Arc<Inode>,
+        map: &LeafMap,
+        name: &[u8],
+        candidate: &Candidate<'_>,
+        lock: &mut LeafGuard<'_>,
+    ) -> Result<Option<(Looked, OnlyLeaf)>> {
+        let (leaf, seen) = match candidate {
+            Candidate::WithRoom(logical) => {
+                let leaf = OnlyLeaf { logical: *logical, is_shown: false };
+                let room = self.negative_lookups.room_in_leaf(dir, name).filter(|(_, now)| now == logical);
+                return Ok(room.map(|(room, _)| (Looked::Missing(Some(room)), leaf)));
             }
-            let buffer = self.leaf_buffer(dir, map, leaf, &mut lock)?;
-            let looked = self.look_in(dir, buffer, self.dir_format.usable, name)?;
-            if let Looked::Missing(Some(room)) = &looked {
-                self.negative_lookups.keep(dir, name, room.clone(), Some(leaf.logical));
-            }
-            return Ok(Some((looked, leaf, lock)));
+            Candidate::ByIndex(leaf, seen) => (*leaf, seen),
+        };
+        if !seen.is_current() {
+            return Ok(None);
         }
+        let buffer = self.leaf_buffer(dir, map, leaf, lock)?;
+        let looked = self.look_in(dir, buffer, self.dir_format.usable, name)?;
+        if let Looked::Missing(Some(room)) = &looked {
+            self.negative_lookups.keep(dir, name, room.clone(), Some(leaf.logical));
+        }
+        Ok(Some((looked, leaf)))
     }
 
     /// The leaf that a name belongs to by the index as it was seen; `None` if the name may be in the next one, too.

@@ -31,11 +31,20 @@ impl Found {
 }
 
 /// The result of a look-up of a name.
-pub(super) enum Looked {
+pub(crate) enum Looked {
     /// It is there.
     Found(Found),
     /// It is not, and there may be room for it, in the first leaf that may hold it or in any block without an index.
     Missing(Option<Room>),
+}
+
+impl Looked {
+    pub(crate) fn found(&self) -> Option<&Found> {
+        match self {
+            Self::Found(found) => Some(found),
+            Self::Missing(_) => None,
+        }
+    }
 }
 
 impl Directories {

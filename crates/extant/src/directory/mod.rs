@@ -22,6 +22,7 @@ mod index;
 mod insert;
 mod iterate;
 mod leaf_lock;
+mod leaf_pair;
 mod lookup;
 mod negative_lookup;
 mod recent_attributes;
@@ -31,7 +32,8 @@ mod scan;
 pub(crate) use insert::{InsertPlan, Insertion};
 pub use iterate::DirItem;
 pub(crate) use leaf_lock::{HeldLeaf, LeafHold};
-pub(crate) use lookup::Found;
+pub(crate) use leaf_pair::{HeldDirectory, HeldPair};
+pub(crate) use lookup::{Found, Looked};
 pub(crate) use negative_lookup::NegativeLookupHint;
 pub(crate) use recent_blocks::RecentDirectoryBlocks;
 

@@ -17,7 +17,7 @@ use crate::incore::inode::Inode;
 
 /// Room for a name in a block: in the entry at this offset.
 #[derive(Clone, Debug)]
-pub(super) struct Room {
+pub(crate) struct Room {
     pub(super) buffer: Arc<Buffer>,
     pub(super) offset: usize,
 }

@@ -419,8 +419,13 @@ impl Cached for Inode {
 
 /// Takes the `INODE` locks of several inodes alone, in order.
 pub(crate) fn lock_all<'n>(inodes: &[&'n Arc<Inode>]) -> Vec<BiasedWriteGuard<'n, ()>> {
+    in_order(inodes).into_iter().map(|inode| inode.content.write()).collect()
+}
+
+/// Inodes in the order of their `INODE` locks, each once.
+pub(crate) fn in_order<'n>(inodes: &[&'n Arc<Inode>]) -> Vec<&'n Arc<Inode>> {
     let mut inodes = inodes.to_vec();
     inodes.sort_by_key(|inode| inode.number);
     inodes.dedup_by_key(|inode| inode.number);
-    inodes.into_iter().map(|inode| inode.content.write()).collect()
+    inodes
 }

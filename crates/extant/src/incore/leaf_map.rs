@@ -7,7 +7,7 @@
 //! Some 60 KiB each at first, and with 60,000 leaves 10 MiB; a mounted file system has [`COUNT_MAX`] at most. When too many leaves begin in a
 //! part, more parts show all of them before those that did are left.
 //!
-//! Locks: `LEAF`, never two at once; inside `LEAF_BLOCK`, then `INDEX`; inside these `CACHE`, one for all parts.
+//! Locks: `LEAF`, two in the order of their keys; inside `LEAF_BLOCK`, then `INDEX`; inside these `CACHE`, one for all parts.
 //!
 //! Invariants: what [`LeafMap::find`] gives is true if its [`Seen`] is current once the leaf's lock is held, and stays true until that is
 //! let go: which leaf holds a hash changes under the leaf's lock, and changes the hash's part before that lock is let go. Parts are changed by
@@ -192,6 +192,8 @@ impl Part {
 #[derive(Debug)]
 pub(crate) struct LeafMap {
     pub(crate) hasher: DirHasher,
+    /// Which of the maps of the file system it is.
+    number: u64,
     /// Odd while it changes which leaf of the directory holds which hashes: for those who walk over the index.
     pub(crate) index_version: Padded<AtomicU64>,
     /// Counts the changes of the directory's attributes: of all fields but size, times of access and what maps its blocks. Another map of
@@ -230,6 +232,7 @@ impl LeafMap {
     fn new(hasher: DirHasher, number: u64, left: LeafMapsLeft) -> Self {
         Self {
             hasher,
+            number,
             index_version: Padded(AtomicU64::new(0)),
             attributes_version: AtomicU64::new(number << 32),
             last_taken: Padded(Mutex::new(LockClass::LEAF_BLOCK, None)),
@@ -249,6 +252,11 @@ impl LeafMap {
         &self.slot(leaf).lock
     }
 
+    /// The key of a leaf's lock, which no other lock has.
+    pub(crate) fn key_of(&self, leaf: LogicalBlock) -> u64 {
+        self.number << 32 | (u64::from(leaf.0) % BLOCKS_MAX as u64)
+    }
+
     /// The block of a leaf that is shown, whose lock is held.
     pub(crate) fn block_of(&self, leaf: LogicalBlock) -> FsBlock {
         FsBlock(self.slot(leaf).block.load(Ordering::Acquire))
@@ -257,8 +265,12 @@ impl LeafMap {
     /// Leaves for which there is no room share the locks of others.
     fn slot(&self, leaf: LogicalBlock) -> &LeafSlot {
         let at = leaf.0 as usize % BLOCKS_MAX;
-        let new = |_| Padded(LeafSlot { lock: RwLock::new(LockClass::LEAF, None), block: AtomicU64::new(0) });
-        &self.slots[at / CHUNK].get_or_init(|| std::array::from_fn(new))[at % CHUNK]
+        let (chunk, index) = (at / CHUNK, at % CHUNK);
+        let new = |index| {
+            let key = self.key_of(LogicalBlock((chunk * CHUNK + index) as u32));
+            Padded(LeafSlot { lock: RwLock::with_key(LockClass::LEAF, key, None), block: AtomicU64::new(0) })
+        };
+        &self.slots[chunk].get_or_init(|| std::array::from_fn(new))[index]
     }
 
     /// Keeps a leaf in its lock, if too many are not kept already: it stays in memory.

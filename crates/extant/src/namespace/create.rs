@@ -90,12 +90,13 @@ impl Namespace {
     pub(crate) fn create(&self, dir: &Arc<Inode>, name: &[u8], new: &New<'_>) -> Result<InodeRef> {
         check_new_name(name)?;
         self.writable()?;
-        while new.kind != NewKind::Directory
+        // A directory that counts its subdirectories to the end may have no more of them: that is checked under its lock held alone.
+        while (new.kind != NewKind::Directory || self.features.has_dir_nlink)
             && let Some(leaf) = self.hold_leaf(dir, name, LeafHold::Alone)?
         {
             let parent = self.attributes_of_directory(dir);
             self.check_may_add(&parent)?;
-            if let Some(plan) = self.plan_insert_into_leaf(&parent, &leaf)? {
+            if let Some(plan) = self.plan_insert_into_leaf(&parent, &leaf.looked)? {
                 return self.create_as_planned(dir, parent, name, new, plan);
             }
             if !self.divide_leaf(dir, name, &leaf)? {

@@ -6,9 +6,9 @@ use extant_ondisk::{InodeFlags, RawInode};
 use extant_rt::Arc;
 
 use super::{LINKS_MAX, check_new_name, check_old_name, check_project, is_directory, remove_subdirectory};
-use crate::directory::{Found, Insertion, LeafHold};
+use crate::directory::{Found, InsertPlan, Insertion, LeafHold};
 use crate::error::{Error, Result};
-use crate::incore::inode::{Inode, lock_all};
+use crate::incore::inode::Inode;
 use crate::incore::inode_cache::InodeRef;
 use crate::inode::Inodes;
 use crate::inode::delete::DELETE_CREDITS;
@@ -27,26 +27,51 @@ impl Namespace {
     /// [`Namespace::create`].
     ///
     /// # Locks
-    /// Takes `INODE` of the directory and of the inode, as the VFS does: a first link must not come into the midst of a
-    /// truncation, and two threads that link one unnamed inode come one after the other.
+    /// Takes `INODE` of the inode, as the VFS does: a first link must not come into the midst of a truncation, and two threads that link one
+    /// unnamed inode come one after the other; and `INODE` of the directory, shared and with it `LEAF`, or alone.
     pub(crate) fn link(&self, inode: &Arc<Inode>, dir: &Arc<Inode>, name: &[u8]) -> Result<()> {
         check_new_name(name)?;
         self.writable()?;
-        let _content = lock_all(&[dir, inode]);
+        while let Some((_inode, leaf)) = self.hold_leaf_with(inode, dir, name)? {
+            let parent = self.attributes_of_directory(dir);
+            self.check_linkable(&parent, &inode.raw())?;
+            if let Some(plan) = self.plan_insert_into_leaf(&parent, &leaf.looked)? {
+                drop(parent);
+                return self.link_as_planned(inode, dir, name, plan);
+            }
+            if !self.divide_leaf(dir, name, &leaf)? {
+                break;
+            }
+        }
+        let _contents = self.hold_all(&[dir, inode]);
         let parent = dir.raw();
         self.check_directory(&parent)?;
-        self.check_may_add(&parent)?;
-        let raw = inode.raw();
-        if is_directory(&raw) || raw.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+        self.check_linkable(&parent, &inode.raw())?;
+        let plan = self.plan_insert(dir, &parent, name)?;
+        drop(parent);
+        self.link_as_planned(inode, dir, name, plan)
+    }
+
+    /// Checks that an inode may get a name in a directory of these fields.
+    fn check_linkable(&self, parent: &RawInode, raw: &RawInode) -> Result<()> {
+        self.check_may_add(parent)?;
+        if is_directory(raw) || raw.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             return Err(Error::NotPermitted);
         }
-        check_project(&parent, &raw)?;
-        let mut plan = self.plan_insert(dir, &parent, name)?;
-        drop(parent);
+        check_project(parent, raw)
+    }
+
+    fn link_as_planned(
+        &self,
+        inode: &Arc<Inode>,
+        dir: &Arc<Inode>,
+        name: &[u8],
+        mut plan: InsertPlan<'_>,
+    ) -> Result<()> {
         let mut update = self.begin(plan.need.and(Credits::new(1 + ORPHAN_CREDITS, 0)))?.tracked();
         update.hold_quota(std::mem::take(&mut plan.quota));
         update.add_link(inode)?;
-        let entry = Insertion { name, inode: inode.number, file_type: raw.file_type() };
+        let entry = Insertion { name, inode: inode.number, file_type: inode.state().raw.file_type() };
         update.insert_entry(self, dir, plan, entry)?;
         update.track_name(NameChange::Link, dir, inode, name);
         inode.set_linkable(false);
@@ -65,7 +90,7 @@ impl Namespace {
         check_old_name(name)?;
         self.writable()?;
         if let Some(leaf) = self.hold_leaf(dir, name, LeafHold::Alone)? {
-            return self.unlink_found(dir, name, leaf.found().cloned());
+            return self.unlink_found(dir, name, leaf.looked.found().cloned());
         }
         let _content = self.hold_names(dir);
         self.check_directory(&dir.raw())?;
@@ -102,7 +127,7 @@ impl Namespace {
     /// `NotFound`; `NotADirectory`; `NotEmpty`; `Busy` for the root; as [`Namespace::unlink`].
     ///
     /// # Locks
-    /// Takes `INODE` of both directories.
+    /// Takes `INODE` of both directories, that of the parent shared and with it `LEAF`, or alone.
     pub(crate) fn rmdir(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<()> {
         check_old_name(name)?;
         self.check_directory(&dir.raw())?;
@@ -113,8 +138,13 @@ impl Namespace {
             if child.number == dir.number {
                 return Err(self.names_itself(dir));
             }
-            let _content = lock_all(&[dir, &child]);
-            match self.find_entry(dir, name)? {
+            let leaf = self.hold_leaf_with(&child, dir, name)?;
+            let _contents = leaf.is_none().then(|| self.hold_all(&[dir, &child]));
+            let found = match &leaf {
+                Some((_, leaf)) => leaf.looked.found().cloned(),
+                None => self.find_entry(dir, name)?,
+            };
+            match found {
                 None => return Err(Error::NotFound),
                 Some(found) if found.inode == child.number => {
                     return self.rmdir_locked(dir, name, found, &child);
@@ -126,7 +156,7 @@ impl Namespace {
     }
 
     fn rmdir_locked(&self, dir: &Arc<Inode>, name: &[u8], found: Found, child: &InodeRef) -> Result<()> {
-        self.check_may_remove(&dir.raw(), &child.raw())?;
+        self.check_may_remove(&self.attributes_of_directory(dir), &child.raw())?;
         if !self.is_directory_empty(child)? {
             return Err(Error::NotEmpty);
         }

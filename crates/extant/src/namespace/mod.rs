@@ -12,10 +12,10 @@
 //! Invariants: `i_links_count` of a file is the number of its names; of a directory 2 and its subdirectories, or 1
 //! once they were more than 65,000; 0 means that it is deleted with its last use.
 //!
-//! Locks: `RENAME` when a name moves to another directory; `INODE` of the directories alone, and of directories that
-//! are removed, moved or replaced, in order of number; where threads meet in a directory, `LEAF` for one name
-//! ([`hold_leaf`](crate::directory::Directories::hold_leaf)). The names by which the inodes were chosen are looked up again
-//! under the locks.
+//! Locks: `RENAME` when a directory moves to another directory; `INODE` of the directories alone, and of directories that
+//! are removed, moved or replaced, in order of number; where threads meet in a directory, `LEAF` for a name
+//! ([`hold_leaf`](crate::directory::Directories::hold_leaf), [`hold_pair`](crate::directory::Directories::hold_pair)). The names by which
+//! the inodes were chosen are looked up again under the locks.
 //!
 //! Source: `fs/ext4/namei.c`, `fs/ext4/ialloc.c`. Tests: `tests/names.rs`, `tests/threads.rs`.
 
@@ -35,11 +35,11 @@ use std::ops::Deref;
 
 use extant_ondisk::dirent::NAME_MAX;
 use extant_ondisk::{FileType, InodeFlags, InodeNumber, RawInode, Structure};
-use extant_rt::{Arc, BiasedReadGuard, BiasedWriteGuard, LockClass, Mutex, OnceLock};
+use extant_rt::{Arc, LockClass, Mutex, OnceLock};
 
 pub(crate) use self::dcache::Dcache;
 use self::dcache::DirIdentity;
-use crate::directory::{Found, LeafHold};
+use crate::directory::{Found, HeldDirectory, LeafHold};
 use crate::error::{Error, Location, Result};
 use crate::file::Files;
 use crate::incore::inode::Inode;
@@ -156,7 +156,7 @@ impl Namespace {
             if self.attributes_of_directory(dir).links_count() == 0 {
                 return Err(Error::NotFound);
             }
-            return self.looked_up(dir, name, leaf.found());
+            return self.looked_up(dir, name, leaf.looked.found());
         }
         let _content = self.hold_to_look(dir, name);
         let links = {
@@ -176,13 +176,13 @@ impl Namespace {
 
     /// Holds a directory so that a name which [`Directories::hold_leaf`](crate::directory::Directories::hold_leaf) did not find a leaf for
     /// is neither added nor removed.
-    fn hold_to_look<'d>(&self, dir: &'d Inode, name: &[u8]) -> HeldToLook<'d> {
+    fn hold_to_look<'d>(&self, dir: &'d Inode, name: &[u8]) -> HeldDirectory<'d> {
         let shared = dir.content.read();
         if matches!(name, b"." | b"..") || self.shared_map(dir).is_none() {
-            return HeldToLook::Shared { _guard: shared };
+            return HeldDirectory::Shared { _guard: shared };
         }
         drop(shared);
-        HeldToLook::Alone { _guard: dir.content.write() }
+        HeldDirectory::Alone { _guard: dir.content.write() }
     }
 
     /// The inode of a name that was looked for, and keeps that in memory.
@@ -206,7 +206,8 @@ impl Namespace {
         self.dcache.note_removal(&self.inodes, dir, name);
     }
 
-    /// Makes look-ups of a name that is about to change wait for the lock of the directory, which is held alone.
+    /// Makes look-ups of a name that is about to change wait for the lock of the directory, which is held alone, or for that of the name's leaf,
+    /// which is.
     fn forget_name(&self, dir: &Inode, name: &[u8]) {
         self.dcache.forget(&self.inodes, dir, name);
     }
@@ -258,12 +259,6 @@ impl Namespace {
         let counts_on = self.features.has_dir_nlink && self.is_indexed(dir);
         if links >= LINKS_MAX && !counts_on { Err(Error::TooManyLinks) } else { Ok(()) }
     }
-}
-
-/// `INODE` of a directory.
-enum HeldToLook<'d> {
-    Shared { _guard: BiasedReadGuard<'d, ()> },
-    Alone { _guard: BiasedWriteGuard<'d, ()> },
 }
 
 /// Checks that an inode can get this name.

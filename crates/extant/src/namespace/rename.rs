@@ -9,9 +9,9 @@ use super::new_inode::InodePlan;
 use super::{
     New, NewKind, add_subdirectory, check_new_name, check_old_name, check_project, remove_subdirectory,
 };
-use crate::directory::{Directories, Found, InsertPlan, Insertion};
+use crate::directory::{Directories, Found, HeldPair, InsertPlan, Insertion, LeafHold, Looked};
 use crate::error::{Error, Location, Result};
-use crate::incore::inode::{Inode, lock_all};
+use crate::incore::inode::Inode;
 use crate::incore::inode_cache::InodeRef;
 use crate::inode::Inodes;
 use crate::inode::delete::DELETE_CREDITS;
@@ -41,6 +41,15 @@ struct Names<'n> {
     to_name: &'n [u8],
 }
 
+/// What came of a try.
+enum Tried {
+    Renamed,
+    /// Someone changed the names between their look-up and the locks.
+    Changed,
+    /// The leaf of the new name has no room for it.
+    LeafIsFull,
+}
+
 /// The entries that were looked up under the locks.
 struct Entries {
     child: InodeRef,
@@ -57,7 +66,8 @@ impl Namespace {
     /// `TooManyLinks`; `CrossProject`; `NotPermitted` (immutable or append-only); as [`Namespace::create`].
     ///
     /// # Locks
-    /// Takes `RENAME` if the directories differ, `INODE` of both and of directories that move or are replaced.
+    /// Takes `RENAME` if a directory moves to another one; `INODE` of both directories and of those that move or are replaced, or, if none
+    /// is, `LEAF` of the names of a directory that threads share.
     pub(crate) fn rename(
         &self,
         from: &Arc<Inode>,
@@ -74,24 +84,52 @@ impl Namespace {
         if flags.exchange && (flags.no_replace || flags.whiteout) {
             return Err(Error::InvalidArgument("flags of a rename contradict each other"));
         }
-        self.check_directory(&from.raw())?;
-        self.check_directory(&to.raw())?;
+        self.check_directory(&self.attributes_of_directory(from))?;
+        self.check_directory(&self.attributes_of_directory(to))?;
         self.writable()?;
         let names = Names { from, from_name, to, to_name };
+        let mut may_share = true;
         loop {
-            if self.try_rename(names, flags)? {
-                return Ok(());
+            match self.try_rename(names, flags, may_share)? {
+                Tried::Renamed => return Ok(()),
+                Tried::Changed => {}
+                Tried::LeafIsFull => may_share = self.make_room(to, to_name)?,
             }
         }
     }
 
-    /// False if someone changed the names between their look-up and the locks.
-    fn try_rename(&self, names: Names<'_>, flags: RenameFlags) -> Result<bool> {
+    /// Divides the leaf of a name that is to be added to a directory; whether there is one with room for it now.
+    fn make_room(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<bool> {
+        let Some(leaf) = self.hold_leaf(dir, name, LeafHold::Alone)? else { return Ok(false) };
+        match leaf.looked {
+            Looked::Missing(None) => self.divide_leaf(dir, name, &leaf),
+            _ => Ok(true),
+        }
+    }
+
+    fn try_rename(&self, names: Names<'_>, flags: RenameFlags, may_share: bool) -> Result<Tried> {
         let Names { from, to, .. } = names;
         let is_across = from.number != to.number;
-        // With it no directory gets another parent.
-        let _rename: Option<MutexGuard<'_, ()>> = is_across.then(|| self.rename.lock());
         let child = self.lookup(from, names.from_name)?;
+        let is_plain = !child.is_directory() && !flags.exchange && !flags.whiteout;
+        let may_share = may_share && is_plain;
+        let hold = || match may_share {
+            true => self.hold_pair([(from, names.from_name), (to, names.to_name)]),
+            false => Ok(None),
+        };
+        let is_known = matches!(self.dcache.get(to, names.to_name, |_| Some(())), Some(Some(())));
+        // Most often there is no such new name.
+        if is_plain && !is_known {
+            let leaves = hold()?;
+            let _contents = leaves.is_none().then(|| self.hold_all(&[from, to]));
+            if let [found, None] = self.entries_of(names, leaves.as_ref())? {
+                let Some(found) = found.filter(|found| found.inode == child.number) else {
+                    return Ok(Tried::Changed);
+                };
+                let looked = leaves.as_ref().and_then(|leaves| leaves.looked_at(1));
+                return self.replace(names, Entries { child, found, target: None }, false, looked);
+            }
+        }
         let target = match self.lookup(to, names.to_name) {
             Err(Error::NotFound) => None,
             other => Some(other?),
@@ -101,6 +139,9 @@ impl Namespace {
             None if flags.exchange => return Err(Error::NotFound),
             _ => {}
         }
+        let moves_directory = child.is_directory() || target.as_ref().is_some_and(|it| it.is_directory());
+        // With it no directory gets another parent.
+        let _rename: Option<MutexGuard<'_, ()>> = (is_across && moves_directory).then(|| self.rename.lock());
         if is_across {
             self.check_no_loop(&child, to, Error::InvalidArgument("a directory cannot move below itself"))?;
             if let Some(target) = &target {
@@ -123,29 +164,38 @@ impl Namespace {
             .filter(|inode| inode.is_directory())
             .map(|inode| inode.inode().clone())
             .collect();
+        let leaves = if moves_directory { None } else { hold()? };
         let locked: Vec<&Arc<Inode>> = [from, to].into_iter().chain(&moved).collect();
-        let _content = lock_all(&locked);
-        let found = self.find_entry(from, names.from_name)?;
-        let target_found = self.find_entry(to, names.to_name)?;
+        let _contents = leaves.is_none().then(|| self.hold_all(&locked));
+        let [found, target_found] = self.entries_of(names, leaves.as_ref())?;
         let same = |found: &Option<Found>, inode: Option<&InodeRef>| {
             found.as_ref().map(|found| found.inode) == inode.map(|inode| inode.number)
         };
         let (true, true, Some(found)) =
             (same(&found, Some(&child)), same(&target_found, target.as_ref()), found)
         else {
-            return Ok(false);
+            return Ok(Tried::Changed);
         };
         if target.as_ref().is_some_and(|target| target.number == child.number) {
             // Two names of one file: nothing is to be done.
-            return Ok(true);
+            return Ok(Tried::Renamed);
         }
         let entries = Entries { child, found, target: target.zip(target_found) };
         if flags.exchange {
-            self.exchange(names, entries)?
-        } else {
-            self.replace(names, entries, flags.whiteout)?
+            self.exchange(names, entries)?;
+            return Ok(Tried::Renamed);
         }
-        Ok(true)
+        let looked = leaves.as_ref().and_then(|leaves| leaves.looked_at(1));
+        self.replace(names, entries, flags.whiteout, looked)
+    }
+
+    /// The entries of both names, which are held, as their leaves or as their directories.
+    fn entries_of(&self, names: Names<'_>, leaves: Option<&HeldPair<'_>>) -> Result<[Option<Found>; 2]> {
+        let find = |index, dir, name| match leaves.and_then(|leaves| leaves.looked_at(index)) {
+            Some(looked) => Ok(looked.found().cloned()),
+            None => self.find_entry(dir, name),
+        };
+        Ok([find(0, names.from, names.from_name)?, find(1, names.to, names.to_name)?])
     }
 
     /// Checks that `dir` is not `inode` and not below it. `RENAME` must be held.
@@ -170,25 +220,39 @@ impl Namespace {
         if inode.number == InodeNumber::ROOT { Err(error) } else { Ok(()) }
     }
 
-    fn replace(&self, names: Names<'_>, entries: Entries, whiteout: bool) -> Result<()> {
+    /// `looked_to` is what was found of the new name in its leaf, if that is held in place of the directory.
+    fn replace(
+        &self,
+        names: Names<'_>,
+        entries: Entries,
+        whiteout: bool,
+        looked_to: Option<&Looked>,
+    ) -> Result<Tried> {
         let Names { from, to, to_name, .. } = names;
         let Entries { child, found, target } = entries;
         let is_directory = child.is_directory();
         let moves_directory = is_directory && from.number != to.number;
-        self.check_may_remove(&from.raw(), &child.raw())?;
-        self.check_may_add(&to.raw())?;
-        check_project(&to.raw(), &child.raw())?;
+        let (parent, to_parent) = (self.attributes_of_directory(from), self.attributes_of_directory(to));
+        self.check_may_remove(&parent, &child.raw())?;
+        self.check_may_add(&to_parent)?;
+        check_project(&to_parent, &child.raw())?;
         // Two entries, `..`, three inodes; what is replaced.
         let mut need = Credits::new(6 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
         let mut plan = None;
         let target = match target {
             Some((target, found)) => {
-                self.check_may_remove(&to.raw(), &target.raw())?;
+                self.check_may_remove(&to_parent, &target.raw())?;
                 self.check_replaceable(&target, is_directory)?;
                 Some((target, self.changeable_entry(to, to_name, found)?))
             }
             None => {
-                let insert = self.plan_insert(to, &to.raw(), to_name)?;
+                let insert = match looked_to {
+                    Some(looked) => match self.plan_insert_into_leaf(&to_parent, looked)? {
+                        Some(insert) => insert,
+                        None => return Ok(Tried::LeafIsFull),
+                    },
+                    None => self.plan_insert(to, &to_parent, to_name)?,
+                };
                 need = need.and(insert.need);
                 plan = Some(insert);
                 None
@@ -198,8 +262,10 @@ impl Namespace {
         let entries = Entries { child, found, target };
         let child = &entries.child;
         if moves_directory && entries.target.is_none() {
-            self.check_subdirectories(&to.raw())?;
+            self.check_subdirectories(&to_parent)?;
         }
+        // Dropped here, for while these snapshots live, a change of the inodes would copy their fields.
+        drop((parent, to_parent));
         let parent_entry = moves_directory.then(|| self.parent_entry(from, child)).transpose()?;
         let mut whiteout = whiteout
             .then(|| {
@@ -217,12 +283,17 @@ impl Namespace {
         if !is_directory && whiteout.is_none() {
             update = update.tracked();
         }
-        // No other thread may see one name changed and not the other.
+        // No other thread may see one name changed and not the other: who looks for the old one waits from now on, and the new one becomes
+        // what it is in one step. A target is deleted at once only if it has no name in memory.
         self.forget_name(from, names.from_name);
-        self.forget_name(to, to_name);
+        if entries.target.is_some() {
+            self.forget_name(to, to_name);
+        }
         let whiteout = whiteout.map(|plan| update.make_whiteout(self, from, &plan)).transpose()?;
+        // An insertion into the same directory may move the old name.
+        let has_moved = from.number == to.number && plan.as_ref().is_some_and(|plan| !plan.moves_none());
         update.name_target(self, to, to_name, &entries, plan)?;
-        update.unname(self, names, &entries, whiteout.as_ref())?;
+        update.unname(self, names, &entries, has_moved, whiteout.as_ref())?;
         if let Some((target, _)) = &entries.target {
             // The name changes once, and has two records.
             update.note_name_changed();
@@ -243,9 +314,10 @@ impl Namespace {
         if let Some((target, _)) = &entries.target {
             update.drop_replaced(self, to, target, moves_directory)?;
         }
-        self.note_name(from, names.from_name, whiteout.as_ref().map(InodeRef::inode));
         self.note_name(to, to_name, Some(child));
-        self.finish_names(update, &[from, to])
+        self.note_name(from, names.from_name, whiteout.as_ref().map(InodeRef::inode));
+        self.finish_names(update, &[from, to])?;
+        Ok(Tried::Renamed)
     }
 
     /// Checks that the target may be replaced by a directory, or by an inode of another type.
@@ -384,21 +456,18 @@ impl MetadataUpdate<'_> {
         Ok(())
     }
 
-    /// Takes the old name away, or gives it to the whiteout.
+    /// Takes the old name away, which is looked for again if it moved, or gives it to the whiteout.
     fn unname(
         &mut self,
         dirs: &Directories,
         names: Names<'_>,
         entries: &Entries,
+        has_moved: bool,
         whiteout: Option<&InodeRef>,
     ) -> Result<()> {
         let from = names.from;
-        // An insertion into the same directory may have moved it. The blocks are in memory, for they changed.
-        let moved = if from.number == names.to.number && entries.target.is_none() {
-            dirs.find_entry(from, names.from_name)?
-        } else {
-            None
-        };
+        // The blocks are in memory, for they changed.
+        let moved = if has_moved { dirs.find_entry(from, names.from_name)? } else { None };
         let found = moved.as_ref().unwrap_or(&entries.found);
         match whiteout {
             Some(whiteout) => {

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use extant_block::{BlockDevice, MemoryDevice};
+use extant_block::{BlockDevice, MemoryDevice, Recorder, Tearing};
 use extant_ondisk::InodeNumber;
 use extant_rt::Arc;
 pub(crate) use extant_testing::{has_e2fsprogs, has_threads, scratch};
@@ -32,6 +32,27 @@ impl Random {
     pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| self.below(255) as u8 + 1).collect()
     }
+}
+
+/// What a crash leaves after each of 24 parts of the requests to a device, half of those that were not flushed in it: calls `judge` with it,
+/// how many requests there were, and when that was. How many images that were.
+pub(crate) fn crash_images(
+    device: &Recorder<MemoryDevice>,
+    round: u64,
+    mut judge: impl FnMut(MemoryDevice, usize, &str),
+) -> usize {
+    const IMAGES: usize = 24;
+    let log = device.log();
+    let end = log.events().len();
+    for place in 0..IMAGES {
+        let events = end * (place + 1) / IMAGES;
+        let mut cursor = log.cursor();
+        cursor.advance_to(events).expect("a log");
+        let mut random = Random::new(place as u64);
+        let image = cursor.crash_image(Tearing::Requests, |_| random.below(2) == 0).expect("an image");
+        judge(image, events, &format!("round {round}, after {events} of {end} requests"));
+    }
+    IMAGES
 }
 
 /// A disk of `kilobytes` with the files `names` in its root, empty, as `mke2fs` makes it; and their inodes.

@@ -1,14 +1,14 @@
 //! Threads that change the names of one directory: side by side, each name once, and whole after any crash.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use extant_block::{BlockDevice, MemoryDevice, Recorder, Tearing};
+use extant_block::{BlockDevice, MemoryDevice, Recorder};
 use extant_ondisk::{InodeNumber, LogicalBlock};
 use extant_rt::{Arc, AtomicBool, AtomicU32, Ordering};
 use extant_testing::crash_scale;
 
-use super::disk::{Random, assert_clean, format, has_e2fsprogs, has_threads};
+use super::disk::{Random, assert_clean, crash_images, format, has_e2fsprogs, has_threads};
 use super::names::{list, new};
 use crate::directory::LeafHold;
 use crate::error::Error;
@@ -23,6 +23,10 @@ const THREADS: u32 = 6;
 
 fn name(thread: u32, index: u32) -> Vec<u8> {
     format!("{thread:03}-{index:05}-{}", "x".repeat(index as usize % 40)).into_bytes()
+}
+
+fn plain() -> RenameFlags {
+    RenameFlags::default()
 }
 
 fn directory(volume: &Arc<Volume>, files: u32) -> InodeRef {
@@ -47,12 +51,17 @@ fn names_of_other_leaves_change_while_a_leaf_is_held() {
     std::thread::scope(|scope| {
         let held =
             volume.hold_leaf(&dir, &name(999, 7), LeafHold::Alone).expect("no damage").expect("a leaf");
-        assert!(held.found().is_some());
+        assert!(held.looked.found().is_some());
         for index in 0..50 {
             let (volume, dir, done) = (&volume, &dir, &done);
             // One that belongs to the leaf that is held waits.
             scope.spawn(move || {
-                volume.create(dir, &name(1, index), &new(NewKind::File)).expect("a file");
+                let file = volume.create(dir, &name(1, index), &new(NewKind::File)).expect("a file");
+                volume.rename(dir, &name(1, index), dir, &name(2, index), plain()).expect("a name");
+                volume.rename(dir, &name(2, index), dir, &name(999, index + 200), plain()).expect("a name");
+                volume.link(&file, dir, &name(3, index)).expect("a name");
+                volume.create(dir, &name(4, index), &new(NewKind::Directory)).expect("a directory");
+                volume.rmdir(dir, &name(4, index)).expect("an empty directory");
                 volume.unlink(dir, &name(999, index + 100)).expect("a name");
                 assert!(matches!(volume.lookup(dir, &name(999, index + 100)), Err(Error::NotFound)));
                 done.fetch_add(1, Ordering::Relaxed);
@@ -105,7 +114,7 @@ fn change_own_names(volume: &Arc<Volume>, dir: &InodeRef, thread: u32, steps: u3
             }
             _ => {
                 let to = [&name[..], b"-moved"].concat();
-                let moved = volume.rename(dir, &name, dir, &to, RenameFlags::default());
+                let moved = volume.rename(dir, &name, dir, &to, plain());
                 assert_eq!(moved.is_ok(), is_there);
                 if moved.is_ok() {
                     there.remove(&name);
@@ -195,6 +204,172 @@ fn threads_change_one_directory_as_if_one_came_after_the_other() {
         volume.unmount().expect("unmounted");
         assert_clean(&*device, &format!("{arguments:?}"));
     }
+}
+
+/// A name of a thread in one of three directories.
+type Place = (usize, u32);
+
+/// Moves, links and removes names that no other thread changes, and says which inode each has in the end.
+fn move_own_names(
+    volume: &Arc<Volume>,
+    dirs: &[InodeRef; 3],
+    thread: u32,
+    steps: u32,
+) -> BTreeMap<Place, InodeNumber> {
+    let mut random = Random::new(u64::from(thread));
+    let mut there: BTreeMap<Place, InodeNumber> = BTreeMap::new();
+    let mut any =
+        || -> (Place, u64) { ((random.below(3) as usize, random.below(150) as u32), random.below(10)) };
+    for _ in 0..steps {
+        let ((from, kind), (to, _)) = (any(), any());
+        let [(dir, own), (to_dir, to_name)] =
+            [from, to].map(|(dir, index)| (&dirs[dir], name(thread, index)));
+        match kind {
+            0..3 => match volume.create(dir, &own, &new(NewKind::File)) {
+                Ok(made) => assert_eq!(there.insert(from, made.number), None),
+                Err(error) => assert!(matches!(error, Error::Exists) && there.contains_key(&from), "{error}"),
+            },
+            3 => match volume.unlink(dir, &own) {
+                Ok(()) => assert!(there.remove(&from).is_some()),
+                Err(error) => {
+                    assert!(matches!(error, Error::NotFound) && !there.contains_key(&from), "{error}")
+                }
+            },
+            4 => {
+                let Some(number) = there.get(&from) else { continue };
+                let file = volume.lookup(dir, &own).expect("a name that is there");
+                match volume.link(&file, to_dir, &to_name) {
+                    Ok(()) => assert_eq!(there.insert(to, *number), None),
+                    Err(error) => {
+                        assert!(matches!(error, Error::Exists) && there.contains_key(&to), "{error}")
+                    }
+                }
+            }
+            _ => {
+                let no_replace = kind == 5;
+                match volume.rename(dir, &own, to_dir, &to_name, RenameFlags { no_replace, ..plain() }) {
+                    Ok(()) if there.get(&from) == there.get(&to) => assert!(there.contains_key(&from)),
+                    Ok(()) => {
+                        assert!(!no_replace || !there.contains_key(&to));
+                        let number = there.remove(&from).expect("a name that is there");
+                        there.insert(to, number);
+                        assert_eq!(volume.lookup(to_dir, &to_name).expect("its new name").number, number);
+                        assert!(matches!(volume.lookup(dir, &own), Err(Error::NotFound)));
+                    }
+                    Err(Error::NotFound) => assert!(!there.contains_key(&from)),
+                    Err(Error::Exists) => assert!(no_replace && there.contains_key(&to)),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    }
+    there
+}
+
+#[test]
+fn threads_move_names_between_directories_as_if_one_came_after_the_other() {
+    if !has_threads() || !has_e2fsprogs() {
+        return;
+    }
+    const PASSED: u32 = 40;
+    for files in [[300, 300, 0], [40, 500, 200]] {
+        let device = Arc::new(format(&["-b", "1024", "-N", "8192"], 48 << 10, &[]).0);
+        let volume = super::disk::mount(&device);
+        let root = volume.inode(InodeNumber::ROOT).expect("the root");
+        let dirs = [0, 1, 2].map(|number| {
+            let made = directory(&volume, files[number]);
+            let own = [b'0' + number as u8];
+            volume.rename(&root, b"dir", &root, &own, plain()).expect("a name");
+            made
+        });
+        // The third one is a thread's own at first, and has no index.
+        dirs[..2].iter().for_each(|dir| volume.share_directory(dir));
+        (0..PASSED).for_each(|index| {
+            drop(volume.create(&dirs[0], &name(700, index), &new(NewKind::File)).expect("a file"));
+        });
+        let own: Vec<_> = std::thread::scope(|scope| {
+            let (volume, dirs) = (&volume, &dirs);
+            // The same names go to and fro between two directories.
+            let pass = move |thread: usize| {
+                for round in 0..40 {
+                    for index in 0..PASSED {
+                        let [from, to] = [thread + round, thread + round + 1].map(|it| &dirs[it % 2]);
+                        let moved = volume.rename(from, &name(700, index), to, &name(700, index), plain());
+                        assert!(matches!(moved, Ok(()) | Err(Error::NotFound)), "{moved:?}");
+                    }
+                }
+            };
+            let passers: Vec<_> = (0..2).map(|thread| scope.spawn(move || pass(thread))).collect();
+            // And become names of other files.
+            scope.spawn(move || {
+                for index in (0..20).flat_map(|_| 0..PASSED) {
+                    match volume.unlink(&dirs[0], &name(700, index)) {
+                        Ok(()) => drop(
+                            volume.create(&dirs[0], &name(700, index), &new(NewKind::File)).expect("a file"),
+                        ),
+                        Err(error) => assert!(matches!(error, Error::NotFound), "{error}"),
+                    }
+                }
+            });
+            let own: Vec<_> = (0..THREADS)
+                .map(|thread| scope.spawn(move || move_own_names(volume, dirs, thread, 1500)))
+                .collect();
+            passers.into_iter().for_each(|it| it.join().expect("no panic"));
+            own.into_iter().map(|it| it.join().expect("no panic")).collect()
+        });
+        for (thread, own) in (0..).zip(&own) {
+            for ((dir, index), number) in own {
+                let found = volume.lookup(&dirs[*dir], &name(thread, *index)).expect("a name that is there");
+                assert_eq!(found.number, *number);
+            }
+        }
+        let listed: usize = dirs.iter().map(|dir| list(&volume, dir).len()).sum();
+        let before: u32 = files.iter().sum();
+        assert_eq!(
+            listed,
+            3 * 2 + before as usize + PASSED as usize + own.iter().map(BTreeMap::len).sum::<usize>()
+        );
+        drop((root, dirs));
+        volume.unmount().expect("unmounted");
+        // Also that each inode has as many names as it counts.
+        assert_clean(&*device, "names moved by threads");
+    }
+}
+
+#[test]
+fn a_name_that_moves_is_never_seen_twice() {
+    if !has_threads() {
+        return;
+    }
+    const MOVES: u32 = 20_000;
+    let device = Arc::new(format(&["-b", "1024", "-N", "4096"], 32 << 10, &[]).0);
+    let volume = super::disk::mount(&device);
+    let dir = directory(&volume, 100);
+    volume.share_directory(&dir);
+    volume.create(&dir, &name(1, 0), &new(NewKind::File)).expect("a file");
+    let moving = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        let (volume, dir, moving) = (&volume, &dir, &moving);
+        for _ in 0..3 {
+            scope.spawn(move || {
+                loop {
+                    let index = moving.load(Ordering::Acquire);
+                    if index == MOVES {
+                        break;
+                    }
+                    let _ = volume.lookup(dir, &name(1, index));
+                    if volume.lookup(dir, &name(1, index + 1)).is_ok() {
+                        assert!(volume.lookup(dir, &name(1, index)).is_err(), "move {index}");
+                    }
+                }
+            });
+        }
+        for index in 0..MOVES {
+            moving.store(index, Ordering::Release);
+            volume.rename(dir, &name(1, index), dir, &name(1, index + 1), plain()).expect("a name");
+        }
+        moving.store(MOVES, Ordering::Release);
+    });
 }
 
 #[test]
@@ -347,8 +522,21 @@ fn any_crash_of_threads_in_one_directory_leaves_it_whole_with_what_was_synced() 
                     volume.create(dir, &name(thread, index), &new(NewKind::File)).expect("a file");
                     let passing = name(100 + thread, index);
                     volume.create(dir, &passing, &new(NewKind::File)).expect("a file");
-                    if random.below(3) > 0 {
-                        volume.unlink(dir, &passing).expect("a name");
+                    match random.below(6) {
+                        0 => {}
+                        1..3 => {
+                            let moved = name(200 + thread, index);
+                            volume.rename(dir, &passing, dir, &moved, plain()).expect("a name");
+                        }
+                        3 if index > 0 => {
+                            // In place of another file.
+                            let file = volume.lookup(dir, &passing).expect("a file");
+                            volume.link(&file, dir, &name(300 + thread, index)).expect("a name");
+                            volume
+                                .rename(dir, &passing, dir, &name(thread, index - 1), plain())
+                                .expect("a name");
+                        }
+                        _ => volume.unlink(dir, &passing).expect("a name"),
                     }
                     if random.below(24) == 0 {
                         volume.sync_inode(dir, true).expect("a sync");
@@ -362,17 +550,7 @@ fn any_crash_of_threads_in_one_directory_leaves_it_whole_with_what_was_synced() 
         });
         drop((root, dir));
         volume.unmount().expect("unmounted");
-        let log = device.log();
-        let end = log.events().len();
-        for place in 0..24 {
-            let events = end * (place + 1) / 24;
-            let mut cursor = log.cursor();
-            cursor.advance_to(events).expect("a log");
-            let mut random = Random::new(place as u64);
-            let image = cursor.crash_image(Tearing::Requests, |_| random.below(2) == 0).expect("an image");
-            judge(image, &synced, &format!("round {round}, after {events} of {end} requests"), events);
-            images += 1;
-        }
+        images += crash_images(&device, round, |image, events, when| judge(image, &synced, when, events));
     }
     println!("{images} images");
 }

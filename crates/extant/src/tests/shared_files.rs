@@ -2,15 +2,18 @@
 
 use std::fs;
 
-use extant_block::MemoryDevice;
+use extant_block::{MemoryDevice, Recorder};
 use extant_ondisk::InodeNumber;
 use extant_rt::Arc;
+use extant_testing::crash_scale;
 
-use super::disk::{Random, assert_clean, format, has_e2fsprogs, has_threads, mount, mount_with_pages};
+use super::disk::{
+    Random, assert_clean, crash_images, format, has_e2fsprogs, has_threads, mount, mount_with_pages,
+};
 use super::kernel::KernelMount;
 use crate::file::fallocate::Fallocate;
 use crate::incore::inode_cache::InodeRef;
-use crate::mount::Volume;
+use crate::mount::{Options, Volume};
 
 fn content(volume: &Volume, inode: &InodeRef) -> Vec<u8> {
     let mut bytes = vec![0; inode.state().size() as usize];
@@ -140,6 +143,119 @@ fn share(device: &Arc<MemoryDevice>, inodes: &[InodeNumber], pages: u64) {
     }
     volume.unmount().unwrap();
     assert_clean(&**device, "after all threads");
+}
+
+/// Bytes of a thread: its first and its last block are others', too.
+const OWN: usize = 24_000;
+
+/// What a thread does to bytes of its own.
+enum Step {
+    /// The bytes get this value.
+    Filled(usize, usize, u8),
+    /// All before is durable once the device had so many requests.
+    Synced(usize),
+}
+
+/// Changes a thread's own bytes of a file, and says how.
+fn change_own_bytes(
+    volume: &Volume,
+    inode: &InodeRef,
+    thread: usize,
+    seed: u64,
+    requests: impl Fn() -> usize,
+) -> Vec<Step> {
+    let mut random = Random::new(seed << 8 | thread as u64);
+    let mut steps = Vec::new();
+    for step in 0..80 {
+        let from = random.below(OWN as u64 - 1) as usize;
+        let len = (1 + random.below(5_000) as usize).min(OWN - from);
+        let at = (thread * OWN + from) as u64;
+        let zero = |what| volume.fallocate(inode, what, at, len as u64, true).expect("room");
+        let value = match random.below(10) {
+            0 => {
+                volume.sync_inode(inode, random.below(2) == 0).expect("a sync");
+                steps.push(Step::Synced(requests()));
+                continue;
+            }
+            1 => {
+                zero(Fallocate::PunchHole);
+                0
+            }
+            2 => {
+                zero(Fallocate::ZeroRange { keep_size: true });
+                0
+            }
+            3 => {
+                zero(Fallocate::Allocate { keep_size: true });
+                continue;
+            }
+            _ => {
+                volume.write_at(inode, Some(at), &vec![step + 1; len], true).expect("room");
+                step + 1
+            }
+        };
+        steps.push(Step::Filled(from, from + len, value));
+    }
+    steps
+}
+
+/// Checks that each byte of a thread is what was synced before so many requests, or what it became later.
+fn judge_own_bytes(found: &[u8], steps: &[Step], events: usize, when: &str) {
+    let is_synced = |step: &Step| matches!(step, Step::Synced(requests) if *requests <= events);
+    let durable = steps.iter().rposition(is_synced).unwrap_or(0);
+    let (before, after) = steps.split_at(durable);
+    let mut synced = vec![0; OWN];
+    for step in before {
+        if let Step::Filled(from, end, value) = step {
+            synced[*from..*end].fill(*value);
+        }
+    }
+    let mut may_be: Vec<bool> = found.iter().zip(&synced).map(|(found, synced)| found == synced).collect();
+    for step in after {
+        if let Step::Filled(from, end, value) = step {
+            (*from..*end).for_each(|at| may_be[at] |= found[at] == *value);
+        }
+    }
+    let wrong = may_be.iter().position(|may_be| !may_be);
+    assert!(wrong.is_none(), "{when}: byte {wrong:?} of a thread's own");
+}
+
+#[test]
+fn any_crash_of_threads_in_one_file_leaves_what_was_synced() {
+    if !has_threads() || !has_e2fsprogs() {
+        return;
+    }
+    let mut images = 0;
+    let (fresh, inodes) = format(&["-b", "1024", "-N", "64", "-J", "size=1"], 8 << 10, &["shared"]);
+    for round in 0..3 * crash_scale() {
+        let device = Arc::new(Recorder::over(fresh.snapshot()));
+        let page_cache_bytes = Some([0, 32 << 10, 16 << 20][round as usize % 3]);
+        let options = Options { page_cache_bytes, background: false, ..Options::default() };
+        let volume = Volume::mount(device.clone(), &options).expect("a clean disk").0;
+        let inode = volume.inode(inodes[0]).expect("the file");
+        let threads: Vec<Vec<Step>> = std::thread::scope(|scope| {
+            let (volume, inode, device) = (&volume, &inode, &device);
+            let change =
+                move |thread| change_own_bytes(volume, inode, thread, round, || device.event_count());
+            let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || change(thread))).collect();
+            threads.into_iter().map(|it| it.join().expect("no panic")).collect()
+        });
+        drop(inode);
+        volume.unmount().expect("unmounted");
+        images += crash_images(&device, round, |image, events, when| {
+            let image = Arc::new(image);
+            let volume = mount(&image);
+            let mut found = content(&volume, &volume.inode(inodes[0]).expect("the file"));
+            assert!(found.len() <= 4 * OWN, "{when}: {} bytes", found.len());
+            found.resize(4 * OWN, 0);
+            for (found, steps) in found.chunks(OWN).zip(&threads) {
+                judge_own_bytes(found, steps, events, when);
+            }
+            volume.unmount().expect("unmounted");
+            assert_clean(&*image, when);
+        });
+    }
+    println!("{images} images");
 }
 
 #[test]
