@@ -13,7 +13,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use extant_rt::{Arc, LockClass, Mutex, thread_slot};
+use extant_rt::{Arc, LockClass, Mutex, SHARDS, thread_slot};
 
 use crate::host::{give_memory_back, map_region, trim_heap, unmap_region};
 
@@ -29,8 +29,6 @@ const WARM_MAX: usize = 64;
 const SLOT_BYTES_MIN: usize = 4 << 10;
 /// Sizes of slots: up to half a buffer.
 const SIZES: usize = (BUFFER_BYTES / SLOT_BYTES_MIN).ilog2() as usize;
-/// Sets of slabs.
-const SHARDS: usize = 16;
 /// Buffers without memory that are taken before the heap is asked to return its free memory, or both would be at their maximum.
 const COLD_TO_TRIM: usize = 256;
 

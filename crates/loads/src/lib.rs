@@ -124,6 +124,8 @@ pub enum Load {
     Varmail,
     /// The operations of dbench: a file server, in a directory of one's own.
     Dbench,
+    /// IOR: appends blocks to a file that all have, 1 MiB in a row by each thread in turn.
+    IorShared,
 }
 
 /// What a thread has just done.

@@ -1,9 +1,9 @@
-//! Loads as a table of short operations: FxMark's 19, mdtest in one directory, filebench's varmail and dbench.
+//! Loads as a table of short operations: FxMark's 19, mdtest in one directory, filebench's varmail, dbench, and IOR in one file.
 //!
 //! Leaves out, of dbench, renames (1 of 24 opens), locks, and queries of the whole file system.
 //!
 //! Source: FxMark (ATC 2016) and its programs (github.com/sslab-gatech/fxmark, `src/*.c`); filebench's `varmail.f`; the operations of
-//! dbench 4's `client.txt`, counted.
+//! dbench 4's `client.txt`, counted; IOR's segments of a shared file (its user guide).
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::{
     APPENDED_BYTES_MAX, BATCH, BLOCK_BYTES, Directory, Load, Part, ROUND, Random, Runner, Silent, Step,
 };
 
-use Before::{BlockForEach, Common, Deep, FileForEach, Files, Nothing};
+use Before::{BlockForEach, Common, CommonEmpty, Deep, FileForEach, Files, Nothing};
 use File::{Any, AnyOfAll, Next, Turn};
 use Operation::{
     Append, Create, List, MoveToShared, Open, Read, ReadAll, RenameToNext, Shrink, Stat, StatDeep, Sync,
@@ -45,6 +45,8 @@ enum Before {
     BlockForEach,
     /// The file that all threads have, with a block for each.
     Common,
+    /// The same with nothing in it.
+    CommonEmpty,
     /// A file below four directories, see [`deep`].
     Deep,
 }
@@ -96,6 +98,8 @@ enum Block {
     First,
     /// Of the thread's number.
     Own,
+    /// The next: each thread has [`STRIPE`] blocks in a row, and then each again.
+    Striped,
 }
 
 /// Bytes that varmail appends, and of its files at first (`meanappendsize`, `meanfilesize`).
@@ -105,6 +109,8 @@ const LISTED: u64 = BATCH as u64;
 /// Files of a thread in varmail (1000 of 16 threads) and in dbench.
 const KEPT: u64 = 64;
 const COMMON: &str = "common";
+/// Blocks of a thread in a row (IOR's `-b 1m` with `-t 4k`).
+const STRIPE: u64 = (1 << 20) / BLOCK_BYTES;
 /// Bytes of a read of a whole file.
 const READ_BYTES: usize = 64 << 10;
 
@@ -142,7 +148,7 @@ static FXMARK: [Script; 19] = [
     fxmark(Load::Mwrm, "FxMark: rename from a directory of one's own into one of all", FileForEach(Own), &[], &[(MoveToShared, 1)], &[Step::Rename]),
 ];
 
-static OTHERS: [Script; 3] = [
+static OTHERS: [Script; 4] = [
     Script {
         load: Load::MdtestShared,
         title: "mdtest: create, stat, unlink of 1000 files each in a directory of all",
@@ -201,6 +207,14 @@ static OTHERS: [Script; 3] = [
             Step::Sync,
         ],
     },
+    Script {
+        load: Load::IorShared,
+        title: "IOR: append blocks to a file of all, 1 MiB in a row by each in turn",
+        before: CommonEmpty,
+        first: &[Open(File::Common)],
+        round: &[(Write(Block::Striped), 1)],
+        counts: &[Step::Write],
+    },
 ];
 
 /// The table's row of a load, if it has one: both have the order of [`Load`], so that this costs nothing in each step.
@@ -213,7 +227,7 @@ pub(crate) fn of(load: Load) -> Option<&'static Script> {
 impl Script {
     /// See [`Load::ends`].
     pub fn ends(&self) -> bool {
-        matches!(self.before, Nothing | FileForEach(_) | BlockForEach)
+        matches!(self.before, Nothing | FileForEach(_) | BlockForEach | CommonEmpty)
     }
 
     /// See [`Load::is_shared`].
@@ -235,7 +249,7 @@ impl Script {
             Files(_, files, _) => files,
             FileForEach(_) => steps_max,
             BlockForEach => 1,
-            Nothing | Common | Deep => 0,
+            Nothing | Common | CommonEmpty | Deep => 0,
         }
     }
 
@@ -252,12 +266,13 @@ impl Script {
                 }
             }
             BlockForEach => D::allocate(&part.dir.create(thread.name(0))?, 0, part.steps_max * BLOCK_BYTES)?,
+            CommonEmpty if part.thread == 0 => drop(part.shared.create(COMMON)?),
             Common if part.thread == 0 => {
                 let file = part.shared.create(COMMON)?;
                 D::write(&file, 0, &vec![7; part.threads * BLOCK_BYTES as usize])?;
             }
             Deep => make_path(part.dir, &deep(part.thread))?,
-            Nothing | Common => (),
+            Nothing | Common | CommonEmpty => (),
         }
         Ok(())
     }
@@ -435,7 +450,15 @@ impl<'a, D: Directory> Thread<'a, D> {
     /// What goes to the file that was opened or created last.
     fn does_to_file(&mut self, operation: Operation, runner: &mut dyn Runner) -> Result<(), D::Error> {
         let Some((file, end)) = &mut self.file else { return Ok(()) };
-        let place = |block| if block == Block::Own { self.part.thread as u64 * BLOCK_BYTES } else { 0 };
+        let (thread, threads) = (self.part.thread as u64, self.part.threads as u64);
+        let place = |block| match block {
+            Block::First => 0,
+            Block::Own => thread * BLOCK_BYTES,
+            Block::Striped => {
+                let (segment, block) = (self.index / STRIPE, self.index % STRIPE);
+                ((segment * threads + thread) * STRIPE + block) * BLOCK_BYTES
+            }
+        };
         let ends_at = |file: &D::File, end: &mut Option<u64>| match *end {
             Some(end) => Ok(end),
             None => D::bytes(file).inspect(|bytes| *end = Some(*bytes)),

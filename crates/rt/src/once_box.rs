@@ -39,28 +39,36 @@ impl<T> OnceBox<T> {
         // SAFETY: as in `get`; and `self` is lent mutably, so that no other reference exists.
         unsafe { self.value.get_mut().as_mut() }
     }
+
+    /// Takes the value out, for the only holder of the box.
+    #[expect(unsafe_code, reason = "a pointer that is put in once")]
+    pub fn take(&mut self) -> Option<T> {
+        let value = std::mem::replace(self.value.get_mut(), ptr::null_mut());
+        // SAFETY: if not null, it came from `Box::into_raw`; `self` is lent mutably, so that no other reference exists, and has it no more.
+        (!value.is_null()).then(|| *unsafe { Box::from_raw(value) })
+    }
 }
 
 // A value that one thread puts in is read and dropped by others.
 impl<T: Send + Sync> OnceBox<T> {
     /// The value; if there is none, what `make` makes, or what another thread was quicker to put in.
-    #[expect(unsafe_code, reason = "a pointer that is put in once")]
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
-        if let Some(value) = self.get() {
-            return value;
-        }
-        let made = Box::into_raw(Box::new(make()));
+        self.get().unwrap_or_else(|| self.try_insert(make()).unwrap_or_else(|(value, _)| value))
+    }
+
+    /// Puts a value in, and lends it.
+    ///
+    /// # Errors
+    /// The value that was there, and the new one.
+    #[expect(unsafe_code, reason = "a pointer that is put in once")]
+    pub fn try_insert(&self, value: T) -> Result<&T, (&T, T)> {
+        let made = Box::into_raw(Box::new(value));
         // Release pairs with the acquire of `get`.
         match self.value.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: from `Box::into_raw` above, owned by `self` from now on.
-            Ok(_) => unsafe { &*made },
-            Err(other) => {
-                // SAFETY: `made` was not put in, so it is still this call's; `other` is as in `get`.
-                unsafe {
-                    drop(Box::from_raw(made));
-                    &*other
-                }
-            }
+            Ok(_) => Ok(unsafe { &*made }),
+            // SAFETY: `made` was not put in, so it is still this call's; `other` is as in `get`.
+            Err(other) => Err(unsafe { (&*other, *Box::from_raw(made)) }),
         }
     }
 }
@@ -101,6 +109,11 @@ impl<T> OnceBoxes<T> {
     pub fn get_mut(&mut self, index: usize) -> Option<&mut OnceBox<T>> {
         (index < self.len).then(|| &mut self.lines[index / PER_LINE].0[index % PER_LINE])
     }
+
+    /// All of them, for the only holder of all.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut OnceBox<T>> {
+        self.lines.iter_mut().flat_map(|line| &mut line.0).take(self.len)
+    }
 }
 
 impl<T> Default for OnceBox<T> {
@@ -116,13 +129,8 @@ impl<T: fmt::Debug> fmt::Debug for OnceBox<T> {
 }
 
 impl<T> Drop for OnceBox<T> {
-    #[expect(unsafe_code, reason = "the box behind the pointer is its own")]
     fn drop(&mut self) {
-        let value = *self.value.get_mut();
-        if !value.is_null() {
-            // SAFETY: it came from `Box::into_raw`, and every holder of a reference had borrowed `self`.
-            drop(unsafe { Box::from_raw(value) });
-        }
+        drop(self.take());
     }
 }
 

@@ -18,6 +18,8 @@ use crate::{Inode, Tuning};
 
 /// A writer is looked at when it has dirtied so much of an inode, and at each write while much is dirty.
 const RATELIMIT_BYTES: u64 = 256 << 10;
+/// A dirty limit of which so much is still far from it that each context may have [`RATELIMIT_BYTES`] more.
+const FREERUN_BYTES_MIN: u64 = 64 << 20;
 /// No writer is stopped for longer at a time.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// Nor for less while too much is dirty.
@@ -74,6 +76,14 @@ impl<I: Inode> Shared<I> {
         if self.is_over_freerun.load(Ordering::Relaxed) != is_over_freerun {
             self.is_over_freerun.store(is_over_freerun, Ordering::Relaxed);
         }
+    }
+
+    /// Whether more is dirty than may be. It reads what all contexts write, so while less than the freerun ceiling was dirty when it was last
+    /// checked, and what may have come since is little, it is not looked at.
+    pub(crate) fn is_over_limit(&self) -> bool {
+        let is_small = self.tuning.dirty_bytes_max < FREERUN_BYTES_MIN;
+        (is_small || self.is_over_freerun.load(Ordering::Relaxed))
+            && self.dirty() > self.tuning.dirty_bytes_max
     }
 
     /// The position of `dirty` between the freerun ceiling (kernel `dirty_freerun_ceiling`) and a limit: from 0 to 1.

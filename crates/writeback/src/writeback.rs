@@ -204,7 +204,7 @@ impl<I: Inode> Writeback<I> {
     /// Whether more is dirty than may be.
     #[must_use]
     pub fn is_over_limit(&self) -> bool {
-        self.dirty_bytes() > self.shared.tuning.dirty_bytes_max
+        self.shared.is_over_limit()
     }
 
     /// Bytes that a context may have dirty: an even part of the limit among the contexts that have some. A hint, as of the last 256 KiB

@@ -7,6 +7,8 @@
 //! Invariants: folios do not overlap; a block that is not delayed is mapped on the disk, and its extent is marked written;
 //! bytes behind the end of the file are zero.
 //!
+//! While threads fill holes beside each other, what they put in lies in a window ([`FillWindow`]). A thread that has `PAGES` alone has closed it.
+//!
 //! Locks: `FOLIO`, one per folio that threads write to beside each other, in ascending order, for a copy. The caller holds `PAGES`: shared to
 //! read, and to write into such folios.
 
@@ -16,6 +18,7 @@ use std::ops::{Range, RangeInclusive};
 use extant_block::{BUFFER_BYTES, Buffer, Buffers};
 use extant_rt::{Arc, AtomicBool, BiasedRwLock, LockClass, Ordering};
 
+use crate::incore::fill_window::{FillWindow, Missing};
 use crate::incore::folio_map::{CHUNK_BLOCKS, FolioMap};
 
 /// The state of blocks when they are read into memory or created there.
@@ -34,7 +37,10 @@ pub(crate) struct DirtyRun {
     pub(crate) is_delayed: bool,
 }
 
-struct Folio {
+/// The largest block (64 KiB).
+static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+
+pub(crate) struct Folio {
     content: Content,
     /// Its blocks.
     len: u32,
@@ -143,6 +149,8 @@ pub(crate) struct Folios {
     block_bits: u32,
     buffers: Arc<Buffers>,
     by_block: FolioMap<Folio>,
+    /// Folios of a block, delayed and shared, of which the counts below do not know.
+    window: Option<FillWindow<Folio>>,
     /// Where the search for memory goes on.
     hand: u32,
     bytes: u64,
@@ -168,6 +176,7 @@ impl Folios {
             block_bits: block_size.ilog2(),
             buffers,
             by_block: FolioMap::new(),
+            window: None,
             hand: 0,
             bytes: 0,
             dirty: 0,
@@ -196,7 +205,17 @@ impl Folios {
     }
 
     /// The folio of a block, with its first block.
+    #[inline]
     fn find(&self, block: u32) -> Option<(u32, &Folio)> {
+        match &self.window {
+            None => self.find_in_map(block),
+            Some(window) => self.find_in_map(block).or_else(|| Some((block, window.get(block)?))),
+        }
+    }
+
+    /// [`Folios::find`], but in the window.
+    #[inline]
+    fn find_in_map(&self, block: u32) -> Option<(u32, &Folio)> {
         let (first, folio) = self.by_block.last_to(block)?;
         (block - first < folio.len).then_some((first, folio))
     }
@@ -207,7 +226,7 @@ impl Folios {
     }
 
     /// Bytes of so many blocks.
-    fn bytes_of(&self, blocks: u32) -> usize {
+    pub(crate) fn bytes_of(&self, blocks: u32) -> usize {
         (blocks as usize) << self.block_bits
     }
 
@@ -342,6 +361,74 @@ impl Folios {
         is_written
     }
 
+    /// Lets threads fill holes around a block beside each other, in a file that may have blocks up to `end`.
+    pub(crate) fn open_window(&mut self, block: u32, end: u32) {
+        self.window = Some(FillWindow::around(block, end));
+    }
+
+    pub(crate) fn window(&self) -> Option<&FillWindow<Folio>> {
+        self.window.as_ref()
+    }
+
+    /// Checks that blocks can be filled beside other threads.
+    ///
+    /// # Errors
+    /// The first that cannot, and why.
+    pub(crate) fn check_fill(&self, mut blocks: Range<u32>) -> Result<(), (u32, Missing)> {
+        blocks.try_for_each(|block| {
+            let window = self.window.as_ref().filter(|_| self.find_in_map(block).is_none());
+            let place = window.ok_or(Missing::Block).and_then(|window| window.place(block));
+            place.map(drop).map_err(|missing| (block, missing))
+        })
+    }
+
+    /// Writes whole blocks [that can be filled](Folios::check_fill), beside other threads, which see all or none of it: how many of them
+    /// were not there.
+    pub(crate) fn fill(&self, block: u32, buf: &[u8]) -> u32 {
+        let Some(window) = &self.window else { return 0 };
+        let block_bytes = self.bytes_of(1);
+        let put = |block: u32, bytes: Buffer| {
+            let mut folio = Folio::new(bytes, 1, Block::Delayed);
+            folio.content.share(block);
+            window.insert(block, folio)
+        };
+        if buf.len() == block_bytes && window.get(block).is_none() && put(block, self.buffers.copy(buf)) {
+            return 1;
+        }
+        let blocks = (block..).take(buf.len() / block_bytes);
+        let missing = blocks.filter(|block| window.get(*block).is_none());
+        let added = missing.filter(|block| put(*block, self.buffers.copy(&ZEROES[..block_bytes]))).count();
+        self.write_shared(block, 0, buf, &mut || true);
+        added as u32
+    }
+
+    /// Ends that threads fill holes beside each other, and counts what they put in as all else.
+    pub(crate) fn close_window(&mut self) {
+        let mut run = 0..0;
+        for (block, folio) in self.window.take().into_iter().flat_map(FillWindow::into_blocks) {
+            self.by_block.insert(block, folio);
+            self.bytes += self.bytes_of(1) as u64;
+            if run.end != block {
+                self.add_delayed(std::mem::replace(&mut run, block..block));
+            }
+            run.end += 1;
+        }
+        self.add_delayed(run);
+    }
+
+    /// Counts delayed blocks in a row, which may be none.
+    fn add_delayed(&mut self, run: Range<u32>) {
+        if run.is_empty() {
+            return;
+        }
+        let before = run.start.checked_sub(1).is_some_and(|before| self.is_delayed(before));
+        let behind = self.is_delayed(run.end);
+        self.delayed_runs += 1;
+        self.delayed_runs -= u64::from(before) + u64::from(behind);
+        self.delayed += u64::from(run.end - run.start);
+        self.add_dirty(run.clone(), run.end - run.start);
+    }
+
     /// Notes that a dirty run sets off for the disk: what is written into it from now on is written back later.
     pub(crate) fn set_off(&mut self, run: DirtyRun) {
         let mut block = run.block;
@@ -392,15 +479,10 @@ impl Folios {
     /// Puts blocks in, as many as `bytes` holds; none of them may be in memory.
     pub(crate) fn insert(&mut self, block: u32, bytes: &[u8], what: Block) {
         let len = self.blocks_in(bytes.len());
-        if what == Block::Delayed {
-            let before = block.checked_sub(1).is_some_and(|before| self.is_delayed(before));
-            let behind = self.is_delayed(block + len);
-            self.delayed_runs += 1;
-            self.delayed_runs -= u64::from(before) + u64::from(behind);
-            self.delayed += u64::from(len);
-        }
-        if what != Block::Clean {
-            self.add_dirty(block..block + len, len);
+        match what {
+            Block::Delayed => self.add_delayed(block..block + len),
+            Block::Dirty => self.add_dirty(block..block + len, len),
+            Block::Clean => {}
         }
         self.bytes += bytes.len() as u64;
         let (mut at, mut rest) = (block, bytes);

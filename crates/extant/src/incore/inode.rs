@@ -14,15 +14,16 @@ use extant_ondisk::mode::without_set_id;
 use extant_ondisk::{FileType, FsBlock, InodeFlags, InodeNumber, RawInode, Timestamp, TransactionId};
 use extant_rt::{
     Arc, AtomicBool, AtomicU32, AtomicU64, BiasedMutex, BiasedReadGuard, BiasedRwLock, BiasedWriteGuard,
-    LockClass, Mutex, OnceBox, Ordering, RwLock, thread_slot,
+    LockClass, Mutex, OnceBox, Ordering, Padded, RwLock, SHARDS, thread_slot,
 };
 
 use crate::incore::buffer::Owner;
 use crate::incore::cache::Cached;
 use crate::incore::content::{ContentLocks, ReadGuard, WriteGuard, WritebackGuard};
 use crate::incore::errseq::WritebackError;
+use crate::incore::folios::Folios;
 use crate::incore::leaf_map::LeafMap;
-use crate::incore::pages::{DelallocState, InodePages};
+use crate::incore::pages::{BATCH_BLOCKS, DelallocState, InodePages};
 
 /// An inode in memory.
 ///
@@ -68,9 +69,12 @@ pub(crate) struct Inode {
     pub(crate) users: AtomicU32,
 
     state: BiasedMutex<InodeState>,
-    /// Where the content ends ([`InodeState::size`]), for readers without `INODE_STATE` (kernel `i_size_read`).
+    /// Where the content ends ([`InodeState::size`]), for readers without `INODE_STATE` (kernel `i_size_read`), and [`IS_FILLED`].
     size: AtomicU64,
 }
+
+/// In [`Inode::size`]: threads fill holes, so that only the fields tell where the content ends. No file is so large.
+const IS_FILLED: u64 = 1 << 63;
 
 /// The state of an inode whose content is in the page cache, or is used by several threads.
 #[derive(Debug)]
@@ -81,9 +85,91 @@ struct Paged {
     /// Waits of threads that change a directory's names for each other.
     waits: AtomicU32,
     pages: BiasedRwLock<InodePages>,
+    /// What threads filled beside each other and the fields do not have yet, by thread.
+    filled: OnceBox<[Padded<Filled>; SHARDS]>,
     writeback: extant_writeback::InodeWriteback,
     writers: Writers,
     locks: ContentLocks,
+}
+
+/// What threads filled of a file beside others, which are those of one shard.
+#[derive(Debug, Default)]
+pub(crate) struct Filled {
+    /// The file ends here at least.
+    end: AtomicU64,
+    /// Blocks that the fields do not count yet.
+    delayed: AtomicU64,
+    /// Blocks that they may fill still, and the batches of which those are.
+    left: AtomicU64,
+    batches: AtomicU64,
+    /// Clusters that are reserved for those.
+    kept: AtomicU64,
+}
+
+impl Filled {
+    /// Has a batch more to fill, which was reported, and for which so many clusters are kept.
+    pub(crate) fn add_batch(&self, kept: u64) {
+        self.kept.fetch_add(kept, Ordering::Relaxed);
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        self.left.fetch_add(u64::from(BATCH_BLOCKS), Ordering::Relaxed);
+    }
+
+    /// Takes so many blocks to fill, if there are such.
+    pub(crate) fn take(&self, blocks: u32) -> bool {
+        let less = |left: u64| left.checked_sub(u64::from(blocks));
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+
+    /// Notes that of so many blocks, which were taken, `added` are new, and where the last ends.
+    pub(crate) fn note(&self, taken: u32, added: u32, end: u64) {
+        self.left.fetch_add(u64::from(taken - added), Ordering::Relaxed);
+        self.delayed.fetch_add(u64::from(added), Ordering::Relaxed);
+        // Release: a thread that finds the end finds the blocks.
+        self.end.fetch_max(end, Ordering::Release);
+    }
+
+    fn clear(&self) {
+        for count in [&self.end, &self.delayed, &self.left, &self.batches, &self.kept] {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The lock of an inode's pages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PagesLock<'n> {
+    inode: &'n Inode,
+    pages: &'n BiasedRwLock<InodePages>,
+}
+
+impl<'n> PagesLock<'n> {
+    pub(crate) fn read(self) -> BiasedReadGuard<'n, InodePages> {
+        self.pages.read()
+    }
+
+    /// Ends that threads fill holes beside each other.
+    #[inline]
+    pub(crate) fn write(self) -> BiasedWriteGuard<'n, InodePages> {
+        let mut pages = self.pages.write();
+        if pages.has_window() {
+            self.inode.end_filling(&mut pages);
+        }
+        pages
+    }
+
+    /// [`PagesLock::write`], unless another thread holds it.
+    pub(crate) fn try_write(self) -> Option<BiasedWriteGuard<'n, InodePages>> {
+        let mut pages = self.pages.try_write()?;
+        if pages.has_window() {
+            self.inode.end_filling(&mut pages);
+        }
+        Some(pages)
+    }
+
+    /// For what has nothing to do with folios.
+    pub(crate) fn write_beside_folios(self) -> BiasedWriteGuard<'n, InodePages> {
+        self.pages.write()
+    }
 }
 
 /// Whether several threads write into a file.
@@ -96,7 +182,7 @@ pub(crate) struct Writers {
 
 impl Writers {
     /// So many are several: a single writer pays for what it shares.
-    const HAND_OVERS: u32 = 16;
+    const HAND_OVERS: u32 = if cfg!(extant_rt = "shuttle") { 1 } else { 16 };
 
     /// Notes a write of the calling thread, which holds `PAGES` alone.
     pub(crate) fn note(&self) {
@@ -119,6 +205,8 @@ pub(crate) struct InodeState {
     pub(crate) raw: Arc<RawInode>,
     /// The state that is not yet in the on-disk inode.
     pub(crate) delalloc: DelallocState,
+    /// Threads fill holes beside each other.
+    is_filled: bool,
     /// In the running transaction's list.
     pub(crate) dirty: bool,
     /// Freed in the running or an earlier transaction; the number may be allocated again.
@@ -144,6 +232,7 @@ impl Inode {
         let state = InodeState {
             raw: Arc::new(raw),
             delalloc: DelallocState::default(),
+            is_filled: false,
             dirty: false,
             deleted: false,
             sync_tid: None,
@@ -179,6 +268,7 @@ impl Inode {
         self.paged.get_or_init(|| Paged {
             locks: ContentLocks::new(u64::from(self.number.0)),
             pages: BiasedRwLock::new(LockClass::PAGES, InodePages::default()),
+            filled: OnceBox::new(),
             writeback: extant_writeback::InodeWriteback::new(),
             writers: Writers::default(),
             leaf_map: OnceBox::new(),
@@ -191,13 +281,13 @@ impl Inode {
     }
 
     /// Its content in memory.
-    pub(crate) fn pages(&self) -> &BiasedRwLock<InodePages> {
-        &self.paged().pages
+    pub(crate) fn pages(&self) -> PagesLock<'_> {
+        PagesLock { inode: self, pages: &self.paged().pages }
     }
 
     /// Its content in memory, if it ever had any.
-    pub(crate) fn cached_pages(&self) -> Option<&BiasedRwLock<InodePages>> {
-        self.paged.get().map(|paged| &paged.pages)
+    pub(crate) fn cached_pages(&self) -> Option<PagesLock<'_>> {
+        self.paged.get().map(|paged| PagesLock { inode: self, pages: &paged.pages })
     }
 
     pub(crate) fn writers(&self) -> &Writers {
@@ -241,33 +331,96 @@ impl Inode {
 
     /// The fields as they are now. Holding them makes the next change copy them.
     pub(crate) fn raw(&self) -> Arc<RawInode> {
-        self.state().raw.clone()
+        self.state.read().raw.clone()
     }
 
     /// The fields, to look at beside others.
     #[inline]
     pub(crate) fn state(&self) -> BiasedReadGuard<'_, InodeState, Mutex<()>> {
+        if self.is_filled() {
+            drop(self.state_mut());
+        }
         self.state.read()
     }
 
     /// The fields, to change.
     #[inline]
     pub(crate) fn state_mut(&self) -> BiasedWriteGuard<'_, InodeState, Mutex<()>> {
-        self.state.write()
+        let mut state = self.state.write();
+        if state.is_filled {
+            self.take_filled(&mut state);
+        }
+        state
     }
 
     /// [`Inode::state_mut`], unless another thread holds it.
     pub(crate) fn try_state_mut(&self) -> Option<BiasedWriteGuard<'_, InodeState, Mutex<()>>> {
-        self.state.try_write()
+        let mut state = self.state.try_write()?;
+        if state.is_filled {
+            self.take_filled(&mut state);
+        }
+        Some(state)
+    }
+
+    /// [`Inode::state_mut`] without what threads fill beside each other, for those threads: it would take their lines each time.
+    pub(crate) fn state_mut_beside_filling(&self) -> BiasedWriteGuard<'_, InodeState, Mutex<()>> {
+        self.state.write()
     }
 
     /// To be called with the state's lock held, after its size, flags or mode changed.
     pub(crate) fn publish(&self, state: &InodeState) {
-        self.size.store(state.size(), Ordering::Release);
+        let is_filled = if state.is_filled { IS_FILLED } else { 0 };
+        self.size.store(state.size() | is_filled, Ordering::Release);
         let flags_and_mode = flags_and_mode(&state.raw);
         if self.flags_and_mode.load(Ordering::Relaxed) != flags_and_mode {
             self.flags_and_mode.store(flags_and_mode, Ordering::Release);
         }
+    }
+
+    /// Lets threads fill holes beside each other; the caller holds `PAGES` alone, and publishes the state.
+    pub(crate) fn begin_filling(&self, state: &mut InodeState) {
+        self.paged().filled.get_or_init(|| std::array::from_fn(|_| Padded::default()));
+        state.is_filled = true;
+    }
+
+    /// What the calling thread fills, if several do; `PAGES` is held.
+    pub(crate) fn filled(&self) -> Option<&Filled> {
+        Some(&self.paged().filled.get()?[thread_slot() % SHARDS])
+    }
+
+    /// Whether threads fill holes beside each other.
+    #[inline]
+    pub(crate) fn is_filled(&self) -> bool {
+        self.size.load(Ordering::Acquire) & IS_FILLED != 0
+    }
+
+    /// Has what threads filled be in the fields.
+    #[cold]
+    fn take_filled(&self, state: &mut InodeState) {
+        let before = state.delalloc.end;
+        for own in self.paged().filled.get().into_iter().flatten() {
+            state.delalloc.end = state.delalloc.end.max(own.end.load(Ordering::Acquire));
+            if own.delayed.load(Ordering::Relaxed) > 0 {
+                state.delalloc.delayed += own.delayed.swap(0, Ordering::Relaxed);
+            }
+        }
+        if state.delalloc.end != before {
+            self.publish(state);
+        }
+    }
+
+    /// Closes the window in which threads filled holes.
+    #[cold]
+    fn end_filling(&self, pages: &mut InodePages) {
+        let mut state = self.state_mut();
+        let all = || self.paged().filled.get().into_iter().flatten();
+        let sum =
+            |count: fn(&Filled) -> &AtomicU64| all().map(|own| count(own).load(Ordering::Relaxed)).sum();
+        pages.close_window(sum(|own| &own.batches), sum(|own| &own.kept));
+        all().for_each(|own| own.clear());
+        state.is_filled = false;
+        state.delalloc.delayed = pages.folios.as_ref().map_or(0, Folios::delayed);
+        self.publish(&state);
     }
 
     /// Whether a write at this time is to be noted in the fields, which may also refuse it or be changed by it. Not if another was noted in
@@ -329,8 +482,12 @@ impl Inode {
     }
 
     /// Where the content ends, for what needs no other field with it.
+    #[inline]
     pub(crate) fn size(&self) -> u64 {
-        self.size.load(Ordering::Acquire)
+        match self.size.load(Ordering::Acquire) {
+            size if size & IS_FILLED == 0 => size,
+            _ => self.state().size(),
+        }
     }
 
     /// The flags, for what needs no other field with them.

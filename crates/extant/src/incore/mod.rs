@@ -7,6 +7,7 @@ pub(crate) mod buffer;
 pub(crate) mod cache;
 pub(crate) mod content;
 pub(crate) mod errseq;
+pub(crate) mod fill_window;
 pub(crate) mod folio_map;
 pub(crate) mod folios;
 pub(crate) mod inode;

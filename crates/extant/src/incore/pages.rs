@@ -14,6 +14,10 @@ use crate::incore::usage::Taken;
 /// The window of the second read in a row.
 const WINDOW_BYTES_MIN: u64 = 16 << 10;
 
+/// Blocks that a thread which fills holes beside others reserves and reports at once: at least as many as a write beside others may have.
+/// Under shuttle few, so that threads come to take another.
+pub(crate) const BATCH_BLOCKS: u32 = if cfg!(extant_rt = "shuttle") { 2 } else { 128 };
+
 /// Delayed-allocation state: the size, the time of the last write and the block count that are not yet in the on-disk inode.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DelallocState {
@@ -60,6 +64,22 @@ impl InodePages {
 
     pub(crate) fn dirty_bytes(&self) -> u64 {
         self.folios.as_ref().map_or(0, Folios::dirty_bytes)
+    }
+
+    /// Whether threads fill holes beside each other.
+    pub(crate) fn has_window(&self) -> bool {
+        self.folios.as_ref().is_some_and(|folios| folios.window().is_some())
+    }
+
+    /// Ends that threads fill holes beside each other, and has what they did, reported in batches, and kept be among all else: it may be more
+    /// than is needed, until the next report.
+    pub(crate) fn close_window(&mut self, batches: u64, kept: u64) {
+        let Some(folios) = &mut self.folios else { return };
+        folios.close_window();
+        let bytes = batches * folios.bytes_of(BATCH_BLOCKS) as u64;
+        self.accounted.0 += bytes;
+        self.accounted.1 += bytes;
+        self.kept += kept;
     }
 }
 

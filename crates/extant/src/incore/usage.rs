@@ -30,3 +30,13 @@ impl Usage {
 
 /// What is taken of limits, by id, until it is charged or given back.
 pub(crate) type Taken = Vec<(Dquot, Usage)>;
+
+/// Adds what is taken elsewhere.
+pub(crate) fn merge(taken: &mut Taken, more: Taken) {
+    for (dquot, usage) in more {
+        match taken.iter_mut().find(|(own, _)| *own == dquot) {
+            Some((_, own)) => own.add(usage),
+            None => taken.push((dquot, usage)),
+        }
+    }
+}

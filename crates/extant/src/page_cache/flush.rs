@@ -62,7 +62,7 @@ impl<'n> Flushed<'n> {
 
 impl Drop for Flushed<'_> {
     fn drop(&mut self) {
-        self.0.pages().write().is_flushed = false;
+        self.0.pages().write_beside_folios().is_flushed = false;
     }
 }
 

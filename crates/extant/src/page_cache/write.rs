@@ -2,16 +2,17 @@
 
 use extant_ondisk::mode::without_set_id;
 use extant_ondisk::{ExtentNode, FsBlock, InodeFlags, LogicalBlock, Structure, Timestamp};
-use extant_rt::{Arc, BiasedRwLock, copied};
+use extant_rt::{Arc, copied};
 
 use super::place::drop_privileges;
 use super::{Pages, tree_need};
 use crate::error::{Error, Location, Result};
+use crate::incore::fill_window::{Missing, SPAN_BLOCKS, WINDOW_BLOCKS_MAX};
 use crate::incore::folios::{Block, Folios};
-use crate::incore::inode::Inode;
-use crate::incore::pages::InodePages;
+use crate::incore::inode::{Inode, PagesLock};
+use crate::incore::pages::{BATCH_BLOCKS, InodePages};
 use crate::incore::usage::Usage;
-use crate::mapping::Mapping;
+use crate::mapping::{LOGICAL_END, Mapping};
 use crate::metadata::quota::ids_of;
 use crate::metadata::quota::reserve::QuotaReservation;
 use crate::metadata::reserve::writer_may_use;
@@ -26,6 +27,11 @@ const BESIDE_BYTES_MAX: usize = 8 << 20;
 /// Bytes that are read from memory, or written there over others, without a look at the map: they are copied in one hold of `PAGES`.
 pub(super) const HIT_BYTES_MAX: usize = 64 << 10;
 
+/// A context may have so many batches dirty, or threads do not fill holes beside each other: all of a batch is reported at once.
+const CONTEXT_BATCHES_MIN: u64 = 64;
+/// Clusters that are kept for a block which is filled so, at most: its own, and those of a tree that is as deep as trees may be.
+const FILL_CLUSTERS_MAX: u64 = 10;
+
 /// Blocks that a write touches and that are not in memory.
 struct Gap {
     block: u32,
@@ -34,25 +40,35 @@ struct Gap {
     start: Option<FsBlock>,
 }
 
+/// What a write beside others lacks.
+enum Lack {
+    /// It is not known which blocks of the span of this one are holes.
+    Span(u32),
+    /// The thread has no blocks left to fill.
+    Batch,
+    /// It is another write.
+    Other,
+}
+
 /// Marks the pages of an inode as written into.
 struct Changed<'n>(&'n Inode);
 
 impl<'n> Changed<'n> {
     fn new(inode: &'n Inode) -> Self {
-        inode.pages().write().is_changed = true;
+        inode.pages().write_beside_folios().is_changed = true;
         Self(inode)
     }
 }
 
 impl Drop for Changed<'_> {
     fn drop(&mut self) {
-        self.0.pages().write().is_changed = false;
+        self.0.pages().write_beside_folios().is_changed = false;
     }
 }
 
 /// Notes the time of a write up to `end`. False, and nothing is noted, if the file ends before or the write would be refused or change more.
 fn note_write(inode: &Inode, end: u64, privileged: bool, now: Timestamp) -> bool {
-    let mut state = inode.state_mut();
+    let mut state = inode.state_mut_beside_filling();
     let raw = &state.raw;
     let loses_set_id = !privileged && without_set_id(raw.mode()) != raw.mode();
     if end > state.size() || raw.flags().intersects(InodeFlags::FIXED_CONTENT) || loses_set_id {
@@ -91,7 +107,17 @@ impl PageCache {
         let _told = Told(self);
         self.balance_dirty(pages, inode);
         if buf.len() <= BESIDE_BYTES_MAX {
-            let _content = inode.lock_for_writing();
+            let was_filled = inode.is_filled();
+            let mut content = inode.lock_for_writing();
+            // Threads that waited for the one before may all do what that one made possible.
+            if let Some(offset) = offset.filter(|_| !was_filled && inode.is_filled()) {
+                drop(content);
+                if self.write_hit(inode, offset, buf, privileged) {
+                    return Ok(buf.len());
+                }
+                content = inode.lock_for_writing();
+            }
+            let _content = content;
             let (offset, buf) = self.prepare_write(pages, inode, offset, buf, privileged)?;
             let done = self.write_pieces(pages, inode, offset, buf, privileged)?;
             if done > 0 {
@@ -128,13 +154,16 @@ impl PageCache {
     pub(crate) fn write_hit(&self, inode: &Arc<Inode>, offset: u64, buf: &[u8], privileged: bool) -> bool {
         let (Some(pages), Some(lock)) = (&self.pages, inode.cached_pages()) else { return false };
         let Some(end) = offset.checked_add(buf.len() as u64) else { return false };
-        if buf.is_empty() || buf.len() > HIT_BYTES_MAX || end > inode.size() || self.writable().is_err() {
+        if buf.is_empty() || buf.len() > HIT_BYTES_MAX || self.writable().is_err() {
             return false;
         }
         if inode.writers().are_several()
             && self.write_shared(pages, inode, lock, (offset, end), buf, privileged)
         {
             return true;
+        }
+        if end > inode.size() {
+            return false;
         }
         let Some(dirtied) = self.write_present(pages, inode, lock, (offset, end), buf, privileged) else {
             return false;
@@ -145,34 +174,140 @@ impl PageCache {
         true
     }
 
-    /// [`PageCache::write_hit`] into blocks that threads write to beside each other.
+    /// [`PageCache::write_hit`] into blocks that threads write to beside each other, or of whole blocks of holes that they fill so.
     fn write_shared(
         &self,
         pages: &Pages,
-        inode: &Inode,
-        lock: &BiasedRwLock<InodePages>,
+        inode: &Arc<Inode>,
+        lock: PagesLock<'_>,
         (offset, end): (u64, u64),
         buf: &[u8],
         privileged: bool,
     ) -> bool {
         // Dropped after all locks.
         let _told = Told(self);
-        let _content = inode.lock_for_reading();
+        let mut has_dirtied = false;
+        let is_written = {
+            let _content = inode.lock_for_reading();
+            loop {
+                match self.write_beside(pages, inode, lock, (offset, end), buf, privileged) {
+                    Ok(()) => break true,
+                    Err(Lack::Span(block)) if self.add_span(inode, lock, block).is_ok() => {}
+                    Err(Lack::Batch) if self.add_batch(pages, inode, lock, privileged) => has_dirtied = true,
+                    Err(_) => break false,
+                }
+            }
+        };
+        if has_dirtied {
+            if pages.memory.is_exhausted() {
+                pages.make_room(u64::from(inode.number.0));
+            }
+            self.balance_dirty(pages, inode);
+        }
+        is_written
+    }
+
+    /// One try of [`PageCache::write_shared`].
+    ///
+    /// # Errors
+    /// What it lacks.
+    fn write_beside(
+        &self,
+        pages: &Pages,
+        inode: &Inode,
+        lock: PagesLock<'_>,
+        (offset, end): (u64, u64),
+        buf: &[u8],
+        privileged: bool,
+    ) -> Result<(), Lack> {
         let inode_pages = lock.read();
-        let Ok((first, within)) = self.block_at(offset) else { return false };
-        let folios = inode_pages.folios.as_ref().filter(|_| !pages.contexts.is_closed());
+        let (first, within) = self.block_at(offset).map_err(|_| Lack::Other)?;
+        let folios =
+            inode_pages.folios.as_ref().filter(|_| !pages.contexts.is_closed()).ok_or(Lack::Other)?;
         let now = self.now();
         let mut may =
             || end <= inode.size() && (!inode.needs_time(now) || note_write(inode, end, privileged, now));
-        if !folios.is_some_and(|folios| folios.write_shared(first.0, within as usize, buf, &mut may)) {
-            return false;
+        if !folios.write_shared(first.0, within as usize, buf, &mut may) {
+            let count = self.block_count(within, buf.len());
+            let is_whole = within == 0 && buf.len().is_multiple_of(self.geometry.block_size as usize);
+            let filled = inode.filled().filter(|_| is_whole).ok_or(Lack::Other)?;
+            folios.check_fill(first.0..first.0 + count).map_err(|(block, missing)| match missing {
+                Missing::Span => Lack::Span(block),
+                Missing::Block => Lack::Other,
+            })?;
+            if !filled.take(count) {
+                return Err(Lack::Batch);
+            }
+            // Wherever the file ends.
+            if inode.needs_time(now) && !note_write(inode, 0, privileged, now) {
+                filled.note(count, 0, 0);
+                return Err(Lack::Other);
+            }
+            filled.note(count, folios.fill(first.0, buf), end);
         }
         copied(buf.len());
         // Whoever has put the time into the inode meanwhile may have been before this write.
         if inode.needs_time(now) {
-            inode.note_time(&mut inode.state_mut(), self.now());
+            inode.note_time(&mut inode.state_mut_beside_filling(), self.now());
         }
-        true
+        Ok(())
+    }
+
+    /// Finds out which blocks of the span of a block are holes.
+    ///
+    /// # Errors
+    /// Those of the map.
+    fn add_span(&self, inode: &Inode, lock: PagesLock<'_>, block: u32) -> Result<()> {
+        let mut holes = [false; SPAN_BLOCKS as usize];
+        let raw = inode.raw();
+        let mut left = &mut holes[..];
+        let mut at = block / SPAN_BLOCKS * SPAN_BLOCKS;
+        while !left.is_empty() && u64::from(at) < LOGICAL_END {
+            let mapping = self.map(inode, &raw, LogicalBlock(at), left.len() as u32)?;
+            let len = (mapping.len() as usize).clamp(1, left.len());
+            let (own, rest) = left.split_at_mut(len);
+            own.fill(matches!(mapping, Mapping::Hole { .. }));
+            (at, left) = (at.saturating_add(len as u32), rest);
+        }
+        if let Some(window) = lock.read().folios.as_ref().and_then(Folios::window) {
+            window.add_span(block, holes);
+        }
+        Ok(())
+    }
+
+    /// Reserves a batch of blocks for the calling thread to fill, and reports it. False if there is no room, or no window any more.
+    fn add_batch(&self, pages: &Pages, inode: &Arc<Inode>, lock: PagesLock<'_>, privileged: bool) -> bool {
+        // Each block may be a run. Of the nodes that all batches fill together, the last is rounded up.
+        let need = self.need_of(inode, u64::from(BATCH_BLOCKS), u64::from(BATCH_BLOCKS));
+        let Some(need) = need.ok().and_then(|need| u32::try_from(need + 2).ok()) else { return false };
+        let Ok(reservation) = self.reserve(need, need, writer_may_use(privileged)) else { return false };
+        let bytes = self.bytes_of(BATCH_BLOCKS);
+        // Before the first of its blocks: a sync after that finds the inode.
+        pages.writeback().dirtied(inode, bytes);
+        pages.memory.take(bytes);
+        let inode_pages = lock.read();
+        match inode.filled().filter(|_| inode_pages.has_window() && !pages.contexts.is_closed()) {
+            Some(filled) => {
+                filled.add_batch(reservation.into_claimed());
+                true
+            }
+            None => {
+                pages.memory.give_back(bytes);
+                pages.writeback().cleaned(inode, bytes);
+                false
+            }
+        }
+    }
+
+    /// Whether threads may fill holes of a file beside each other, after one wrote whole blocks: once several write into it, where there is
+    /// room for all that they may keep, and no limit of an id would apply.
+    fn may_fill(&self, pages: &Pages, inode: &Inode, inode_pages: &InodePages) -> bool {
+        let kept_max = u64::from(WINDOW_BLOCKS_MAX) * FILL_CLUSTERS_MAX;
+        inode.writers().are_several()
+            && !inode_pages.is_flushed
+            && inode_pages.quota.is_empty()
+            && pages.writeback().context_bytes_max() >= CONTEXT_BATCHES_MIN * self.bytes_of(BATCH_BLOCKS)
+            && self.countable_clusters(&inode.raw()) >= inode_pages.kept + kept_max
     }
 
     /// [`PageCache::write_hit`]: whether blocks became dirty by it; None if it is another write.
@@ -180,7 +315,7 @@ impl PageCache {
         &self,
         pages: &Pages,
         inode: &Arc<Inode>,
-        lock: &BiasedRwLock<InodePages>,
+        lock: PagesLock<'_>,
         (offset, end): (u64, u64),
         buf: &[u8],
         privileged: bool,
@@ -404,10 +539,21 @@ impl PageCache {
             pages.writeback().write_early(inode);
         }
         let delayed = inode_pages.folios.as_ref().map_or(0, Folios::delayed);
+        inode.writers().note();
+        let block_size = u64::from(self.geometry.block_size);
+        let is_whole = blocks > 0 && (at | end).is_multiple_of(block_size);
+        let may_fill = is_whole && self.may_fill(pages, inode, &inode_pages);
         let mut state = inode.state_mut();
         state.delalloc.end = state.delalloc.end.max(end);
         state.delalloc.delayed = delayed;
         inode.note_time(&mut state, now);
+        if let Some(folios) = inode_pages.folios.as_mut().filter(|_| may_fill) {
+            // No block behind an end that lies in the middle of one: the rest of that is to be zeroes first.
+            let size = state.size();
+            let bytes = if size.is_multiple_of(block_size) { self.size_max(&state.raw) } else { size };
+            folios.open_window((at / block_size) as u32, (bytes / block_size).min(LOGICAL_END) as u32);
+            inode.begin_filling(&mut state);
+        }
         inode.publish(&state);
         Ok(true)
     }
@@ -429,9 +575,9 @@ impl PageCache {
     }
 
     /// [`tree_need`] of a node's tree.
-    fn need_of(&self, inode: &Inode, delayed: u64, runs: u64) -> Result<u64> {
+    pub(crate) fn need_of(&self, inode: &Inode, delayed: u64, runs: u64) -> Result<u64> {
         let location = Location::of(Structure::ExtentNode).inode(inode.number);
-        let root = ExtentNode::parse(inode.state().raw.i_block(), None).map_err(|e| location.format(e))?;
+        let root = ExtentNode::parse(inode.raw().i_block(), None).map_err(|e| location.format(e))?;
         let clusters = self.clusters_at_most(delayed, runs);
         Ok(tree_need(clusters, runs, u64::from(root.depth), self.geometry.block_size))
     }

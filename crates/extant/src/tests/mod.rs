@@ -16,6 +16,7 @@ mod exchange;
 mod fallocated;
 mod feature_table;
 mod files;
+mod fills;
 mod half_updates;
 mod kernel;
 mod large_dirs;

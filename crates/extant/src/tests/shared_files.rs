@@ -10,6 +10,7 @@ use extant_testing::crash_scale;
 use super::disk::{
     Random, assert_clean, crash_images, format, has_e2fsprogs, has_threads, mount, mount_with_pages,
 };
+use super::fills::share_in_turns;
 use super::kernel::KernelMount;
 use crate::file::fallocate::Fallocate;
 use crate::incore::inode_cache::InodeRef;
@@ -145,8 +146,16 @@ fn share(device: &Arc<MemoryDevice>, inodes: &[InodeNumber], pages: u64) {
     assert_clean(&**device, "after all threads");
 }
 
-/// Bytes of a thread: its first and its last block are others', too.
-const OWN: usize = 24_000;
+/// What a thread writes to: its first and its last block are others', too, unless it writes whole blocks, which fill holes beside those of
+/// others.
+#[derive(Clone, Copy)]
+struct Own {
+    bytes: usize,
+    unit: usize,
+}
+
+const OF_BYTES: Own = Own { bytes: 24_000, unit: 1 };
+const OF_BLOCKS: Own = Own { bytes: 24 << 10, unit: 1 << 10 };
 
 /// What a thread does to bytes of its own.
 enum Step {
@@ -160,6 +169,7 @@ enum Step {
 fn change_own_bytes(
     volume: &Volume,
     inode: &InodeRef,
+    Own { bytes, unit }: Own,
     thread: usize,
     seed: u64,
     requests: impl Fn() -> usize,
@@ -167,9 +177,9 @@ fn change_own_bytes(
     let mut random = Random::new(seed << 8 | thread as u64);
     let mut steps = Vec::new();
     for step in 0..80 {
-        let from = random.below(OWN as u64 - 1) as usize;
-        let len = (1 + random.below(5_000) as usize).min(OWN - from);
-        let at = (thread * OWN + from) as u64;
+        let from = random.below((bytes / unit) as u64 - 1) as usize * unit;
+        let len = (1 + random.below(5_000) as usize).next_multiple_of(unit).min(bytes - from);
+        let at = (thread * bytes + from) as u64;
         let zero = |what| volume.fallocate(inode, what, at, len as u64, true).expect("room");
         let value = match random.below(10) {
             0 => {
@@ -204,7 +214,7 @@ fn judge_own_bytes(found: &[u8], steps: &[Step], events: usize, when: &str) {
     let is_synced = |step: &Step| matches!(step, Step::Synced(requests) if *requests <= events);
     let durable = steps.iter().rposition(is_synced).unwrap_or(0);
     let (before, after) = steps.split_at(durable);
-    let mut synced = vec![0; OWN];
+    let mut synced = vec![0; found.len()];
     for step in before {
         if let Step::Filled(from, end, value) = step {
             synced[*from..*end].fill(*value);
@@ -227,16 +237,24 @@ fn any_crash_of_threads_in_one_file_leaves_what_was_synced() {
     }
     let mut images = 0;
     let (fresh, inodes) = format(&["-b", "1024", "-N", "64", "-J", "size=1"], 8 << 10, &["shared"]);
-    for round in 0..3 * crash_scale() {
+    for round in 0..6 * crash_scale() {
         let device = Arc::new(Recorder::over(fresh.snapshot()));
-        let page_cache_bytes = Some([0, 32 << 10, 16 << 20][round as usize % 3]);
+        let fills = round % 2 == 1;
+        let own = if fills { OF_BLOCKS } else { OF_BYTES };
+        let page_cache_bytes =
+            Some(if fills { 16 << 20 } else { [0, 32 << 10, 16 << 20][round as usize / 2 % 3] });
         let options = Options { page_cache_bytes, background: false, ..Options::default() };
         let volume = Volume::mount(device.clone(), &options).expect("a clean disk").0;
         let inode = volume.inode(inodes[0]).expect("the file");
+        if fills {
+            // Several write into it, and the disk has nothing of that.
+            share_in_turns(&volume, &inode, 0);
+            volume.set_size(&inode, 0).expect("empty");
+        }
         let threads: Vec<Vec<Step>> = std::thread::scope(|scope| {
             let (volume, inode, device) = (&volume, &inode, &device);
             let change =
-                move |thread| change_own_bytes(volume, inode, thread, round, || device.event_count());
+                move |thread| change_own_bytes(volume, inode, own, thread, round, || device.event_count());
             let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || change(thread))).collect();
             threads.into_iter().map(|it| it.join().expect("no panic")).collect()
         });
@@ -246,9 +264,9 @@ fn any_crash_of_threads_in_one_file_leaves_what_was_synced() {
             let image = Arc::new(image);
             let volume = mount(&image);
             let mut found = content(&volume, &volume.inode(inodes[0]).expect("the file"));
-            assert!(found.len() <= 4 * OWN, "{when}: {} bytes", found.len());
-            found.resize(4 * OWN, 0);
-            for (found, steps) in found.chunks(OWN).zip(&threads) {
+            assert!(found.len() <= 4 * own.bytes, "{when}: {} bytes", found.len());
+            found.resize(4 * own.bytes, 0);
+            for (found, steps) in found.chunks(own.bytes).zip(&threads) {
                 judge_own_bytes(found, steps, events, when);
             }
             volume.unmount().expect("unmounted");

@@ -1,11 +1,11 @@
-//! Threads that read, write, allocate and free ranges of one file, and threads that append to it.
+//! Threads that read, write, allocate and free ranges of one file, and threads that append to it, at its end or by offset.
 
 use std::io::Write;
 
-use extant::{Fallocate, File};
+use extant::{Fallocate, File, Mount};
 use extant_rt::{explore, parallel};
 
-use super::{Random, SCHEDULES, device, disk, mount, plan, remounted};
+use super::{CLOCK, Random, SCHEDULES, device, disk, mount, plan, remounted};
 
 const TASKS: usize = 3;
 const STEPS: u64 = 6;
@@ -72,6 +72,72 @@ fn ranges_of_a_shared_file() {
         let number =
             |number: u64| changed.iter().flat_map(move |(blocks, _)| blocks[number as usize].clone());
         let expected: Vec<u8> = (0..BLOCKS).flat_map(number).take(end as usize).collect();
+        assert!(fs.read("/f").expect("read") == expected, "seed {seed}");
+        drop(file);
+        let fs = remounted(fs, device, seed);
+        assert!(fs.read("/f").expect("read") == expected, "seed {seed}: on the disk");
+    });
+}
+
+/// Rows of two blocks, one for each step, that all tasks write at once.
+const ROWS: u64 = BLOCK * BLOCKS * TASKS as u64;
+const ROW_BYTES: u64 = 2 * BLOCK;
+
+/// Fills blocks of a task's own, which there are none of at first, and those of all: how many times each of its own was written.
+fn fill(file: &File, task: usize, seed: u64) -> Vec<u8> {
+    let mut random = Random::new(seed, task);
+    let mut blocks = vec![0_u8; BLOCKS as usize];
+    let mut end = 0;
+    for step in 0..STEPS {
+        let number = random.below(BLOCKS);
+        let (at, times) = (block_of(task, number), &mut blocks[number as usize]);
+        match random.below(8) {
+            0 => file.sync_data().expect("synced"),
+            1 => assert!(file.metadata().size >= end, "seed {seed}: shorter than was written"),
+            2 => {
+                let mut found = vec![0; BLOCK as usize];
+                let read = file.read_at(&mut found, at).expect("read");
+                assert!(found[..read].iter().all(|byte| byte == times), "seed {seed}: {number} of {task}");
+                assert!(
+                    at + BLOCK > end || read as u64 == BLOCK,
+                    "seed {seed}: the file ends before {number} of {task}"
+                );
+            }
+            3..5 => {
+                let row = [task as u8 + 1; ROW_BYTES as usize];
+                file.write_all_at(&row, ROWS + step * ROW_BYTES).expect("written");
+            }
+            _ => {
+                *times += 1;
+                file.write_all_at(&[*times; BLOCK as usize], at).expect("written");
+                end = end.max(at + BLOCK);
+            }
+        }
+    }
+    blocks
+}
+
+#[test]
+fn holes_of_a_shared_file_are_filled() {
+    if !extant_testing::has_threads() {
+        return;
+    }
+    let content = disk(|fs| fs.write("/f", []).expect("a file"));
+    explore(&plan::exploration(SCHEDULES), move |seed| {
+        let device = device(&content);
+        let options = Mount::new().clock(CLOCK).background(false).cache_bytes(1 << 20);
+        let fs = options.page_cache_bytes(1 << 20).open_device(device.clone()).expect("a file system");
+        let file = fs.options().read(true).write(true).open("/f").expect("the file");
+        let filled = parallel(TASKS, |task| fill(&file, task, seed));
+        let number = |number: u64| filled.iter().flat_map(move |own| [own[number as usize]; BLOCK as usize]);
+        let mut expected: Vec<u8> = (0..BLOCKS).flat_map(number).collect();
+        let found = fs.read("/f").expect("read");
+        let rows = &found[found.len().min(ROWS as usize)..];
+        let is_whole = |row: &[u8]| row.iter().all(|byte| *byte == row[0]);
+        assert!(rows.chunks(ROW_BYTES as usize).all(is_whole), "seed {seed}: parts of two writes");
+        expected.extend(rows);
+        // The file ends with the last block that was written.
+        expected.truncate(expected.iter().rposition(|byte| *byte > 0).map_or(0, |last| last + 1));
         assert!(fs.read("/f").expect("read") == expected, "seed {seed}");
         drop(file);
         let fs = remounted(fs, device, seed);

@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 
 use super::{LimitCheck, Quotas};
 use crate::error::{Error, Result};
-use crate::incore::usage::{Dquot, Taken, Usage};
+use crate::incore::usage::{self, Dquot, Taken, Usage};
 use crate::metadata::SbInfo;
 
 thread_local! {
@@ -68,12 +68,7 @@ impl<'q> QuotaReservation<'q> {
     /// Adds another.
     pub(crate) fn merge(&mut self, mut other: Self) {
         self.quotas = self.quotas.or(other.quotas);
-        for (dquot, usage) in std::mem::take(&mut other.taken) {
-            match self.taken.iter_mut().find(|(own, _)| *own == dquot) {
-                Some((_, own)) => own.add(usage),
-                None => self.taken.push((dquot, usage)),
-            }
-        }
+        usage::merge(&mut self.taken, std::mem::take(&mut other.taken));
     }
 
     /// Takes up to `space` bytes of each id out.
