@@ -35,6 +35,20 @@ pub(crate) struct Work<I> {
     pub reason: Reason,
 }
 
+/// Work that a thread has begun.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    /// The inode's key in flight.
+    pub key: Key,
+    /// The key of what becomes dirty from now on.
+    pub next: Key,
+    pub reason: Reason,
+    /// Its bytes that are dirty.
+    pub bytes: u64,
+    /// Its times were to be written.
+    pub times: bool,
+}
+
 /// Which list an inode comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum List {
@@ -95,6 +109,12 @@ pub(crate) struct Context<I> {
     pub paced_until: AtomicU64,
     pub counts: Counts,
 }
+
+/// Inodes that are written together at most, so that one for which a caller waits is soon out of flight.
+pub(crate) const TOGETHER_MAX: usize = 32;
+/// Inodes of a context that may be dirty, however few their bytes are, before it writes them without being asked: small files take long to
+/// write, and a sync would wait for all of them.
+const INODES_MAX: usize = 1024;
 
 /// Time in flight after which the bandwidth is estimated anew; the first time, when anything is better than nothing.
 const ESTIMATE_NS: u64 = 200_000_000;
@@ -160,8 +180,8 @@ impl<I: Inode> Lists<I> {
         }
     }
 
-    /// Adds an inode. True if a resting thread must be woken: while all is clean no thread watches the clock, and a
-    /// request that waits already must not wait for it.
+    /// Adds an inode. True if a resting thread must be woken: while all is clean no thread watches the clock, a request that waits
+    /// already must not wait for it, and there may be many by now.
     pub fn add(&mut self, inode: &Arc<I>, list: List, key: Key, now: u64, period: u64) -> bool {
         let was_empty = self.has_no_waiting();
         if was_empty {
@@ -173,7 +193,7 @@ impl<I: Inode> Lists<I> {
             List::Busy => drop(self.requeued.insert(key, (now + BUSY_NS, inode.clone()))),
             List::Failed => drop(self.requeued.insert(key, (now + FAILED_NS, inode.clone()))),
         }
-        was_empty && self.alarm.is_none() || key.epoch < self.synced.max(self.pressed)
+        was_empty && self.alarm.is_none() || key.epoch < self.synced.max(self.pressed) || self.has_many_more()
     }
 
     /// Marks an inode to be written without waiting for more; false if it is not on the list of the dirty ones.
@@ -190,11 +210,22 @@ impl<I: Inode> Lists<I> {
         dirty.or_else(times).or_else(requeued)
     }
 
-    /// An inode with times alone has dirty bytes now.
-    pub fn promote(&mut self, key: Key) {
+    /// An inode with times alone has dirty bytes now. True if a resting thread must be woken, because there are many such.
+    pub fn promote(&mut self, key: Key) -> bool {
         if let Some(inode) = self.times.remove(&key) {
             self.dirty.insert(key, inode);
         }
+        self.has_many_more()
+    }
+
+    /// Whether so many inodes are dirty that they are written though they have few bytes.
+    fn has_many(&self) -> bool {
+        self.dirty.len() > INODES_MAX
+    }
+
+    /// Whether one more makes a thread's work of those that are too many.
+    fn has_many_more(&self) -> bool {
+        self.has_many() && self.dirty.len().is_multiple_of(TOGETHER_MAX)
     }
 
     /// A dirty inode has times alone now.
@@ -288,7 +319,7 @@ impl<I: Inode> Lists<I> {
         if let Some(key) = self.early.first() {
             return Some((*key, Reason::Background));
         }
-        if !is_over_background {
+        if !is_over_background && !self.has_many() {
             return None;
         }
         let behind = (std::ops::Bound::Excluded(self.cursor), std::ops::Bound::Unbounded);

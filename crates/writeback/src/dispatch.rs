@@ -2,13 +2,23 @@
 
 use extant_rt::{Arc, MutexGuard, Ordering, spawn};
 
-use crate::context::{Context, Key, List, Lists, Work};
+use crate::context::{Begun, Context, Key, List, Lists, TOGETHER_MAX, Work};
 use crate::inode_writeback::{Listed, State};
 use crate::shared::Shared;
 use crate::{Inode, Progress, Reason, RemainingWork};
 
 /// The minimum that is written of an inode at once in the background.
 const PASS_BYTES_MIN: u64 = 4 << 20;
+
+/// Dirty bytes of each of them at most.
+const TOGETHER_BYTES_MAX: u64 = 64 << 10;
+
+impl Begun {
+    /// Whether it may be written together with others.
+    fn is_small(&self) -> bool {
+        self.bytes <= TOGETHER_BYTES_MAX
+    }
+}
 
 type Locked<'a, I> = MutexGuard<'a, Lists<I>>;
 
@@ -62,11 +72,27 @@ impl<I: Inode> Shared<I> {
         Ok(())
     }
 
-    /// The loop of a thread until it is stopped, or until its context is no longer in use and has nothing left.
+    /// The loop of a thread until it is stopped, or until its context is no longer in use and has nothing left. It writes one inode, or several
+    /// small ones that are chosen for the same reason.
     fn dispatch(&self, index: usize) {
         let mut watch = StopOnPanic { shared: self, has_ended: false };
-        while let Some(work) = self.next(index) {
-            self.work(index, work);
+        let mut next = None;
+        while let Some((inode, begun)) = next.take().or_else(|| self.next(index).map(|work| self.begin(work)))
+        {
+            let (mut inodes, mut all) = (vec![inode], vec![begun]);
+            while all.len() < TOGETHER_MAX
+                && all.iter().all(Begun::is_small)
+                && let Some(work) = self.next_beside(index, all.len())
+            {
+                let (inode, begun) = self.begin(work);
+                if !begun.is_small() || begun.reason != all[0].reason {
+                    next = Some((inode, begun));
+                    break;
+                }
+                inodes.push(inode);
+                all.push(begun);
+            }
+            self.write(index, &inodes, &all);
         }
         watch.has_ended = true;
     }
@@ -94,9 +120,7 @@ impl<I: Inode> Shared<I> {
                 lists.threads -= 1;
                 return None;
             }
-            let is_over = self.dirty() > self.tuning.background_bytes
-                || context.dirty.load(Ordering::Relaxed) > self.background_of(self.limit_of(index));
-            if let Some(work) = lists.choose(now, is_over, self.period(), self.expire()) {
+            if let Some(work) = self.choose(index, &mut lists, now) {
                 return Some(work);
             }
             lists = match lists.rest_ns(now) {
@@ -112,27 +136,48 @@ impl<I: Inode> Shared<I> {
         }
     }
 
-    fn work(&self, index: usize, work: Work<I>) {
-        let context = &self.contexts[index];
+    /// An inode to be written together with `count` others, if that leaves as many for each other thread of the context.
+    fn next_beside(&self, index: usize, count: usize) -> Option<Work<I>> {
+        let mut lists = self.contexts[index].lists.lock();
+        let [dirty, ..] = lists.lens();
+        (dirty > count * (lists.threads - 1)).then(|| self.choose(index, &mut lists, self.now()))?
+    }
+
+    fn choose(&self, index: usize, lists: &mut Lists<I>, now: u64) -> Option<Work<I>> {
+        let dirty = self.contexts[index].dirty.load(Ordering::Relaxed);
+        let is_over =
+            self.dirty() > self.tuning.background_bytes || dirty > self.background_of(self.limit_of(index));
+        lists.choose(now, is_over, self.period(), self.expire())
+    }
+
+    /// Notes what is to be written of an inode that was chosen.
+    fn begin(&self, work: Work<I>) -> (Arc<I>, Begun) {
+        let Work { key, inode, reason } = work;
         // SeqCst, as where it is raised: a call of `write_all` that raises it earlier finds all written that is dirty
         // now, and one that raises it later waits for what is left.
-        let (epoch, time) = (self.epoch.load(Ordering::SeqCst), self.now());
-        let (has_something, times) = {
-            let mut state = work.inode.inode_writeback().lock();
-            state.early = false;
-            (state.bytes > 0 || state.times, std::mem::take(&mut state.times))
+        let next = Key { epoch: self.epoch.load(Ordering::SeqCst), time: self.now(), inode: key.inode };
+        let mut state = inode.inode_writeback().lock();
+        (state.early, state.in_flight) = (false, true);
+        let (bytes, times) = (state.bytes, std::mem::take(&mut state.times));
+        drop(state);
+        (inode, Begun { key, next, reason, bytes, times })
+    }
+
+    /// Writes inodes: one, or several of which little is dirty.
+    fn write(&self, index: usize, inodes: &[Arc<I>], all: &[Begun]) {
+        let context = &self.contexts[index];
+        let clean = || vec![Progress { written: 0, left: RemainingWork::Clean }; all.len()];
+        let progress = match all.iter().find(|begun| begun.bytes > 0 || begun.times) {
+            Some(Begun { reason, .. }) => {
+                all.iter().for_each(|begun| context.counts.count(begun.reason));
+                self.store.write(inodes, self.pass_bytes(context, *reason), *reason)
+            }
+            None => clean(),
         };
-        let progress = if has_something {
-            context.counts.count(work.reason);
-            self.store.write(&work.inode, self.pass_bytes(context, work.reason), work.reason)
-        } else {
-            Progress { written: 0, left: RemainingWork::Clean }
-        };
-        context.counts.written.fetch_add(progress.written, Ordering::Relaxed);
-        let begun = Key { epoch, time, inode: work.key.inode };
-        self.requeue_inode(index, &work, progress, begun, times);
-        if context.lists.lock().can_wake_waiter() {
-            context.progress.notify_all();
+        let now = self.now();
+        for ((inode, begun), progress) in inodes.iter().zip(all).zip(progress) {
+            context.counts.written.fetch_add(progress.written, Ordering::Relaxed);
+            self.requeue_inode(index, inode, begun, progress, now);
         }
     }
 
@@ -145,29 +190,36 @@ impl<I: Inode> Shared<I> {
     }
 
     /// Lists an inode again that comes out of flight, if anything of it is dirty.
-    fn requeue_inode(&self, index: usize, work: &Work<I>, progress: Progress, begun: Key, times: bool) {
+    fn requeue_inode(&self, index: usize, inode: &Arc<I>, begun: &Begun, progress: Progress, now: u64) {
         let context = &self.contexts[index];
-        let mut state = work.inode.inode_writeback().lock();
+        let mut state = inode.inode_writeback().lock();
+        state.in_flight = false;
         let (list, key) = match progress.left {
-            RemainingWork::Clean => (List::Dirty, begun),
-            RemainingWork::More => (List::Dirty, work.key),
+            RemainingWork::Clean => (List::Dirty, begun.next),
+            RemainingWork::More => (List::Dirty, begun.key),
             RemainingWork::Busy => {
                 context.counts.busy.fetch_add(1, Ordering::Relaxed);
-                state.times |= times;
-                (List::Busy, work.key)
+                state.times |= begun.times;
+                (List::Busy, begun.key)
             }
             RemainingWork::Failed => {
                 context.counts.failed.fetch_add(1, Ordering::Relaxed);
-                (List::Failed, begun)
+                (List::Failed, begun.next)
             }
         };
         let list = if list == List::Dirty && state.bytes == 0 { List::Times } else { list };
-        context.measure(&mut context.lists.lock(), progress.written, self.now());
+        let mut lists = context.lists.lock();
+        context.measure(&mut lists, progress.written, now);
         if state.bytes == 0 && !state.times {
             state.listed = None;
-            context.lists.lock().end_flight(work.key);
+            lists.end_flight(begun.key);
         } else {
-            self.list_inode(&work.inode, &mut state, key, ListedFrom::InFlight(index, work.key, list));
+            drop(lists);
+            self.list_inode(inode, &mut state, key, ListedFrom::InFlight(index, begun.key, list));
+            lists = context.lists.lock();
+        }
+        if lists.can_wake_waiter() {
+            context.progress.notify_all();
         }
     }
 

@@ -21,6 +21,9 @@ pub(crate) struct State {
     pub unthrottled: u64,
     /// It is written without waiting for more.
     pub early: bool,
+    /// The thread that writes it has looked at it: its context's lists have it in flight until that thread has ended. One that
+    /// was chosen just now is in flight there before.
+    pub in_flight: bool,
 }
 
 /// The context and the key of an inode on one of its lists, or in flight.
@@ -36,7 +39,8 @@ impl InodeWriteback {
     /// The state of a clean inode.
     #[must_use]
     pub const fn new() -> Self {
-        let clean = State { bytes: 0, times: false, listed: None, unthrottled: 0, early: false };
+        let clean =
+            State { bytes: 0, times: false, listed: None, unthrottled: 0, early: false, in_flight: false };
         Self(Mutex::new(LockClass::INODE_WRITEBACK, clean))
     }
 

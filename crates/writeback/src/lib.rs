@@ -83,9 +83,10 @@ pub struct Progress {
 
 /// The file system that can write an inode.
 pub trait Store<I>: Send + Sync + 'static {
-    /// Writes dirty bytes of the inode, about `bytes`, and its times. With `u64::MAX` all that is dirty when the call begins. No lock
-    /// of this crate is held. The store reports what becomes clean by [`Writeback::cleaned`].
-    fn write(&self, inode: &Arc<I>, bytes: u64, reason: Reason) -> Progress;
+    /// Writes dirty bytes of one inode, about `bytes`, or of several of which little is dirty, and their times: the result of each. With
+    /// `u64::MAX` all that is dirty when the call begins. No lock of this crate is held. The store reports what becomes clean by
+    /// [`Writeback::cleaned`].
+    fn write(&self, inodes: &[Arc<I>], bytes: u64, reason: Reason) -> Vec<Progress>;
 
     /// A thread of a context panicked: the contexts write nothing any more, and threads that wait for them are released after this
     /// returns. No lock of this crate is held.

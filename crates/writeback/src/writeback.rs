@@ -44,7 +44,10 @@ impl<I: Inode> Writeback<I> {
                 shared.list_inode(inode, &mut state, self.key_of(inode), ListedFrom::Nowhere(List::Dirty))
             }
             Some(listed) if state.bytes == 0 => {
-                shared.contexts[listed.context].lists.lock().promote(listed.key)
+                let context = &shared.contexts[listed.context];
+                if context.lists.lock().promote(listed.key) {
+                    context.work.notify_one();
+                }
             }
             Some(_) => {}
         }
@@ -124,6 +127,9 @@ impl<I: Inode> Writeback<I> {
     fn leave(&self, inode: &Arc<I>, state: &mut State) {
         let Some(listed) = state.listed.filter(|_| state.bytes == 0) else { return };
         state.early = false;
+        if state.in_flight {
+            return;
+        }
         let context = &self.shared.contexts[listed.context];
         let mut lists = context.lists.lock();
         if state.times {

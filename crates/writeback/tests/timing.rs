@@ -160,6 +160,28 @@ fn what_need_not_wait_for_more_is_written_at_once() {
 }
 
 #[test]
+fn many_inodes_are_written_though_their_bytes_are_few() {
+    const MAX: usize = 1024;
+    let dirty_of = |count: usize| {
+        simulated(move || {
+            let tuning = Tuning::new(1 << 30);
+            let world = World::new(count as u64, Bands { bands: 1, wanted: 1 }, tuning, slow(1 << 30));
+            for file in 0..count {
+                world.touch(file);
+                world.dirty(file, 0..1, 1);
+            }
+            sleep(seconds(1.0));
+            let is_dirty: Vec<_> = (0..count).map(|file| !world.is_clean(file)).collect();
+            assert!(is_dirty.is_sorted(), "the oldest first");
+            is_dirty.iter().filter(|is_dirty| **is_dirty).count()
+        })
+    };
+    assert_eq!(dirty_of(MAX), MAX);
+    let left = dirty_of(2 * MAX);
+    assert!((MAX - 32..=MAX + 32).contains(&left), "{left} of {}", 2 * MAX);
+}
+
+#[test]
 fn sync_does_not_wait_for_writers_that_never_rest() {
     let took = simulated(|| {
         let world = World::new(4, Bands { bands: 2, wanted: 2 }, Tuning::new(1 << 40), slow(256 * MIB));

@@ -66,20 +66,47 @@ impl fmt::Debug for Target {
 }
 
 impl Store<Inode> for Arc<Target> {
-    fn write(&self, inode: &Arc<Inode>, bytes: u64, reason: Reason) -> Progress {
-        let busy = Progress { written: 0, left: RemainingWork::Busy };
-        let Some(owner) = self.owner.get() else { return busy };
+    fn write(&self, inodes: &[Arc<Inode>], bytes: u64, reason: Reason) -> Vec<Progress> {
+        let mut progress = vec![Progress { written: 0, left: RemainingWork::Busy }; inodes.len()];
+        let Some(owner) = self.owner.get() else { return progress };
         let cache = owner.page_cache();
-        let Some(pages) = &cache.pages else { return busy };
-        let held = match reason {
-            Reason::Sync => Some(inode.lock_for_writeback()),
-            _ => inode.try_lock_for_writeback(),
-        };
-        let Some(held) = held else { return busy };
-        let (written, result) =
-            cache.flush_some(pages, inode, &held, Scope { bytes_max: bytes, ..Scope::ALL });
-        drop(held);
+        let Some(pages) = &cache.pages else { return progress };
+        if inodes.len() > 1 {
+            let lock = |(index, inode)| {
+                let inode: &Arc<Inode> = inode;
+                Some((index, (inode, inode.try_lock_for_writeback()?)))
+            };
+            let (indices, free): (Vec<_>, Vec<_>) = inodes.iter().enumerate().filter_map(lock).unzip();
+            for (index, flushed) in indices.into_iter().zip(cache.flush_together(pages, &free)) {
+                progress[index] = self.progress_of(flushed, bytes);
+            }
+        }
+        // Those that are not written yet, with no other's lock held.
+        for (inode, progress) in inodes.iter().zip(&mut progress) {
+            let held = match (progress.left, reason) {
+                (RemainingWork::Busy, Reason::Sync) => Some(inode.lock_for_writeback()),
+                (RemainingWork::Busy, _) if inodes.len() == 1 => inode.try_lock_for_writeback(),
+                _ => None,
+            };
+            if let Some(held) = held {
+                let scope = Scope { bytes_max: bytes, ..Scope::ALL };
+                *progress = self.progress_of(cache.flush_some(pages, inode, &held, scope), bytes);
+            }
+        }
         owner.worked_on_inode();
+        progress
+    }
+
+    fn panicked(&self) {
+        if let Some(owner) = self.owner.get() {
+            owner.page_cache().abort_after_panic("a thread that writes files back panicked");
+        }
+    }
+}
+
+impl Target {
+    /// What was done of an inode of which `bytes` bytes were wanted.
+    fn progress_of(&self, (written, result): (u64, Result<()>), bytes: u64) -> Progress {
         let left = match result {
             Ok(()) if written >= bytes => RemainingWork::More,
             Ok(()) => RemainingWork::Clean,
@@ -89,12 +116,6 @@ impl Store<Inode> for Arc<Target> {
             }
         };
         Progress { written, left }
-    }
-
-    fn panicked(&self) {
-        if let Some(owner) = self.owner.get() {
-            owner.page_cache().abort_after_panic("a thread that writes files back panicked");
-        }
     }
 }
 

@@ -10,10 +10,10 @@ use std::ops::Range;
 use extant_alloc::{MayUse, Reservation};
 use extant_ondisk::Structure;
 use extant_ondisk::extent::MAX_LEN;
-use extant_rt::{Arc, Ordering};
+use extant_rt::{Arc, BiasedWriteGuard, Ordering};
 
 use super::Pages;
-use super::writeback_extents::Outcome;
+use super::writeback_extents::{Batch, Outcome};
 use crate::error::{Error, Location, Result};
 use crate::incore::content::{ReadGuard, WritebackGuard};
 use crate::incore::folios::{DirtyRun, Folios};
@@ -53,10 +53,11 @@ impl Scope {
 /// Marks the pages of an inode as being written back.
 struct Flushed<'n>(&'n Inode);
 
-impl<'n> Flushed<'n> {
-    fn new(inode: &'n Inode) -> Self {
-        inode.pages().write().is_flushed = true;
-        Self(inode)
+impl Flushed<'_> {
+    /// Takes the mark away from the pages that the caller holds.
+    fn end(self, inode_pages: &mut InodePages) {
+        inode_pages.is_flushed = false;
+        std::mem::forget(self);
     }
 }
 
@@ -64,6 +65,24 @@ impl Drop for Flushed<'_> {
     fn drop(&mut self) {
         self.0.pages().write_beside_folios().is_flushed = false;
     }
+}
+
+/// The writeback of an inode, which has begun.
+struct Flush<'f, 'n> {
+    inode: &'f Arc<Inode>,
+    held: &'f WritebackGuard<'n>,
+    mapping: Option<BiasedWriteGuard<'n, ()>>,
+    mark: Flushed<'f>,
+    scope: Scope,
+    /// The blocks that it has not come to.
+    left: Range<u32>,
+    /// Blocks of a batch at most.
+    len_max: u32,
+    /// Bytes that are written.
+    done: u64,
+    /// The first error.
+    result: Result<()>,
+    is_tail_lost: bool,
 }
 
 impl PageCache {
@@ -231,12 +250,113 @@ impl PageCache {
         held: &WritebackGuard<'_>,
         scope: Scope,
     ) -> (u64, Result<()>) {
-        let flushed = Flushed::new(inode);
+        let mut flush = self.begin_flush(pages, inode, held, scope);
+        self.flush_rest(pages, &mut flush);
+        self.end_flush(pages, flush)
+    }
+
+    /// Writes back all that is dirty now of inodes of which little is: of each how many bytes, and the first error. The first batches of all
+    /// are written before any of them is named.
+    ///
+    /// # Locks
+    /// Takes `MAPPING` of one inode at a time.
+    pub(crate) fn flush_together<'f, 'n>(
+        &self,
+        pages: &Pages,
+        inodes: &'f [(&'f Arc<Inode>, WritebackGuard<'n>)],
+    ) -> Vec<(u64, Result<()>)> {
+        let begin = |(inode, held): &'f (&'f Arc<Inode>, WritebackGuard<'n>)| {
+            let mut flush = self.begin_flush(pages, inode, held, Scope::ALL);
+            let batch = self.place_batch(pages, &mut flush);
+            // The next one's is taken.
+            flush.mapping = None;
+            (flush, batch.unwrap_or_default())
+        };
+        let mut begun: Vec<_> = inodes.iter().map(begin).collect();
+        self.write_extents(
+            begun.iter_mut().flat_map(|(flush, batch)| batch.iter_mut().map(|extent| (flush.inode, extent))),
+        );
+        let end = |(mut flush, batch)| {
+            self.name_batch(pages, &mut flush, batch);
+            self.flush_rest(pages, &mut flush);
+            self.end_flush(pages, flush)
+        };
+        begun.into_iter().map(end).collect()
+    }
+
+    fn begin_flush<'f, 'n>(
+        &self,
+        pages: &Pages,
+        inode: &'f Arc<Inode>,
+        held: &'f WritebackGuard<'n>,
+        scope: Scope,
+    ) -> Flush<'f, 'n> {
+        let (mark, dirty_end) = {
+            let mut inode_pages = inode.pages().write();
+            inode_pages.is_flushed = true;
+            (Flushed(inode), inode_pages.folios.as_ref().map_or(0, Folios::dirty_end))
+        };
         if scope.blocks == Scope::ALL.blocks {
             inode.is_replaced.store(false, Ordering::Relaxed);
         }
-        let (done, written) = self.flush_runs(pages, inode, held, &scope);
-        let _mapping = held.mapping();
+        Flush {
+            inode,
+            held,
+            mapping: None,
+            mark,
+            // A writer that goes on and on is not followed.
+            left: scope.blocks.start..scope.blocks.end.min(dirty_end),
+            scope,
+            len_max: (pages.run_bytes() / self.geometry.block_size).clamp(1, u32::from(MAX_LEN)),
+            done: 0,
+            result: Ok(()),
+            is_tail_lost: false,
+        }
+    }
+
+    /// Batch by batch: places them, writes them, and names them.
+    fn flush_rest(&self, pages: &Pages, flush: &mut Flush<'_, '_>) {
+        while let Some(mut batch) = self.place_batch(pages, flush) {
+            let inode = flush.inode;
+            self.write_extents(batch.iter_mut().map(|extent| (inode, extent)));
+            self.name_batch(pages, flush, batch);
+        }
+    }
+
+    /// The next runs, with their places. `MAPPING` is not held then, so that writers do not wait for the device.
+    fn place_batch<'v>(&'v self, pages: &Pages, flush: &mut Flush<'_, '_>) -> Option<Batch<'v>> {
+        while !flush.left.is_empty() && flush.done < flush.scope.bytes_max {
+            // Those who wait for a batch to be named come before the next one.
+            flush.mapping = None;
+            flush.mapping = flush.held.mapping();
+            match self.next_batch(flush.inode, flush.left.clone(), flush.len_max, flush.is_tail_lost) {
+                Ok(batch) if batch.is_empty() => break,
+                Ok(batch) => {
+                    flush.mapping = None;
+                    return Some(batch);
+                }
+                Err((run, error)) => {
+                    let outcome = self.outcome_lost(flush.inode, run, error);
+                    self.record_outcome(pages, flush, outcome);
+                }
+            }
+        }
+        None
+    }
+
+    /// Names what was written of a batch. `MAPPING` is held then.
+    fn name_batch<'v>(&'v self, pages: &Pages, flush: &mut Flush<'_, '_>, batch: Batch<'v>) {
+        if batch.is_empty() {
+            return;
+        }
+        flush.mapping = flush.held.mapping();
+        let outcome = self.end_batch(flush.inode, batch, flush.is_tail_lost);
+        self.record_outcome(pages, flush, outcome);
+    }
+
+    fn end_flush(&self, pages: &Pages, flush: Flush<'_, '_>) -> (u64, Result<()>) {
+        let Flush { inode, held, mapping, mark, scope, done, result, .. } = flush;
+        let _mapping = mapping.or_else(|| held.mapping());
         let timed = if scope.times { self.put_times(inode) } else { Ok(()) };
         let mut inode_pages = inode.pages().write();
         if !pages.keeps_clean
@@ -245,62 +365,31 @@ impl PageCache {
             folios.drop_clean();
         }
         self.update_page_accounting(pages, inode, &mut inode_pages);
+        mark.end(&mut inode_pages);
         drop(inode_pages);
-        drop(flushed);
         if inode.user_count() == 0 {
             self.discard_preallocations(inode);
             self.inodes.let_go(inode);
         }
-        (done, written.and(timed))
-    }
-
-    fn flush_runs(
-        &self,
-        pages: &Pages,
-        inode: &Arc<Inode>,
-        held: &WritebackGuard<'_>,
-        scope: &Scope,
-    ) -> (u64, Result<()>) {
-        let len_max = (pages.run_bytes() / self.geometry.block_size).clamp(1, u32::from(MAX_LEN));
-        let (mut result, mut is_tail_lost) = (Ok(()), false);
-        let (mut at, mut done) = (scope.blocks.start, 0);
-        // A writer that goes on and on is not followed.
-        let dirty_end = inode.pages().read().folios.as_ref().map_or(0, Folios::dirty_end);
-        let end = dirty_end.min(scope.blocks.end);
-        while done < scope.bytes_max {
-            let mut mapping = held.mapping();
-            let outcome = match self.next_batch(inode, at..end, len_max, is_tail_lost) {
-                Ok(batch) if batch.is_empty() => break,
-                Ok(batch) => {
-                    drop(mapping);
-                    let written = self.write_batch(inode, &batch);
-                    mapping = held.mapping();
-                    self.end_batch(inode, batch, written, is_tail_lost)
-                }
-                Err((run, error)) => self.outcome_lost(inode, run, error),
-            };
-            is_tail_lost |= outcome.is_tail_lost;
-            at = outcome.end;
-            done += outcome.blocks() * u64::from(self.geometry.block_size);
-            result = result.and(self.record_outcome(pages, inode, outcome));
-            drop(mapping);
-        }
-        (done, result)
+        (done, result.and(timed))
     }
 
     /// Cleans what was written of runs and drops what was lost. An error is recorded before anything is clean.
-    ///
-    /// # Errors
-    /// Why something was lost.
-    fn record_outcome(&self, pages: &Pages, inode: &Arc<Inode>, outcome: Outcome) -> Result<()> {
+    fn record_outcome(&self, pages: &Pages, flush: &mut Flush<'_, '_>, outcome: Outcome) {
+        let inode = flush.inode;
+        flush.is_tail_lost |= outcome.is_tail_lost;
+        flush.left.start = outcome.end;
+        flush.done += outcome.blocks() * u64::from(self.geometry.block_size);
         if outcome.error.is_some() {
             self.inodes.unreported_errors.record(inode);
             self.writeback_error.record();
         }
         // Lost runs returned their tokens, and may have been written to meanwhile: then they are delayed again.
         let lost = outcome.lost.iter().filter(|run| run.is_delayed);
-        let lost = lost.map(|run| self.clusters_at_most(u64::from(run.len), 1)).sum();
-        let again = self.allocator.reserve(lost, MayUse::Reserved).map_or(0, Reservation::into_claimed);
+        let again = match lost.map(|run| self.clusters_at_most(u64::from(run.len), 1)).sum() {
+            0 => 0,
+            lost => self.allocator.reserve(lost, MayUse::Reserved).map_or(0, Reservation::into_claimed),
+        };
         let mut inode_pages = inode.pages().write();
         let mut delayed = 0;
         if let Some(folios) = &mut inode_pages.folios {
@@ -309,10 +398,12 @@ impl PageCache {
             outcome.lost.iter().for_each(|run| folios.lose(*run));
             delayed = folios.delayed();
         }
-        let _ = self.keep(inode, &mut inode_pages, again);
+        let _ = self.keep(inode, &mut inode_pages, outcome.kept + again);
         inode_pages.account(pages, inode);
         inode.state_mut().delalloc.delayed = delayed;
-        outcome.error.map_or(Ok(()), Err)
+        if flush.result.is_ok() {
+            flush.result = outcome.error.map_or(Ok(()), Err);
+        }
     }
 
     /// Where a run ends in the file.

@@ -76,6 +76,11 @@ impl<'v> Placed<'v> {
         Self { logical, start, len, pending: Pending::None }
     }
 
+    /// The block of the disk behind them.
+    pub(super) fn end(&self) -> FsBlock {
+        FsBlock(self.start.0 + u64::from(self.len))
+    }
+
     /// Whether they held what the file has there before the write.
     pub(super) const fn is_in_map(&self) -> bool {
         matches!(self.pending, Pending::None)

@@ -1,22 +1,25 @@
 //! The extents that are written back at once, from the pages' dirty runs to the inode that has them.
 //!
-//! A batch of dirty runs gets its places in one hold of `MAPPING`. Where the device takes time, several of its writes are in flight. The runs are
-//! named in ascending order, once all of them were written. Where blocks are allocated by clusters, a run without a place is a batch of its own:
-//! its place may be in the cluster of the run before it, which the map knows once that is named.
+//! A batch of dirty runs gets its places in one hold of `MAPPING`. Runs whose places follow one another, of one inode or of several, are written by
+//! one request; where the device takes time, several of these are in flight. The runs are named in ascending order, once all of them were
+//! written. Where blocks are allocated by clusters, a run without a place is a batch of its own: its place may be in the cluster of the run
+//! before it, which the map knows once that is named.
 //!
 //! Locks: the caller holds the content for writing back, and `MAPPING` where a function says so.
 
 use std::io::IoSlice;
 use std::ops::Range;
 
-use extant_alloc::MayUse;
+use extant_alloc::{MayUse, Reservation};
 use extant_ondisk::{FsBlock, LogicalBlock, Structure};
 use extant_rt::{Arc, share_work};
+use smallvec::{SmallVec, smallvec};
 
 use super::place::{FieldChange, Placed};
 use crate::error::{Error, Location, Result};
 use crate::incore::folios::{DirtyRun, FolioSlice};
 use crate::incore::inode::Inode;
+use crate::incore::pages::InodePages;
 use crate::mapping::Mapping;
 use crate::mapping::prealloc::Wanted;
 use crate::metadata::quota::reserve::QuotaReservation;
@@ -32,6 +35,12 @@ const REQUESTS_PER_THREAD: usize = 4;
 /// writes for each block, and a few bad blocks are still distinguished from their neighbours.
 const FAILED_WRITES_MAX: u32 = 64;
 
+/// One of something, as of a small file, or more.
+type OneOrMore<T> = SmallVec<[T; 1]>;
+
+/// The runs that are written at once.
+pub(super) type Batch<'v> = Vec<WritebackExtent<'v>>;
+
 /// A run that is being written to the disk.
 pub(super) struct WritebackExtent<'v> {
     run: DirtyRun,
@@ -39,6 +48,7 @@ pub(super) struct WritebackExtent<'v> {
     /// Its end in the file, which ended there or behind when the write of the run began.
     end: u64,
     placed: Placed<'v>,
+    written: Written,
 }
 
 impl WritebackExtent<'_> {
@@ -50,8 +60,8 @@ impl WritebackExtent<'_> {
 
 /// Blocks of a run that reached the device, counted from its start, in ascending order; and the first error.
 #[derive(Default)]
-pub(super) struct Written {
-    ranges: Vec<Range<u32>>,
+struct Written {
+    ranges: OneOrMore<Range<u32>>,
     error: Option<Error>,
 }
 
@@ -67,8 +77,8 @@ impl Written {
 /// The outcome of writing runs back.
 #[derive(Default)]
 pub(super) struct Outcome {
-    pub(super) written: Vec<DirtyRun>,
-    pub(super) lost: Vec<DirtyRun>,
+    pub(super) written: OneOrMore<DirtyRun>,
+    pub(super) lost: OneOrMore<DirtyRun>,
     /// The block of the file behind them.
     pub(super) end: u32,
     /// The last block that the inode on the disk has of the file was not written: what is behind the end of the file there may be
@@ -76,6 +86,8 @@ pub(super) struct Outcome {
     pub(super) is_tail_lost: bool,
     /// Why something was lost first.
     pub(super) error: Option<Error>,
+    /// Tokens of the inode that the runs did not need.
+    pub(super) kept: u64,
 }
 
 impl Outcome {
@@ -92,11 +104,25 @@ impl Outcome {
         self.end = behind.end;
         self.is_tail_lost |= behind.is_tail_lost;
         self.error = self.error.take().or(behind.error);
+        self.kept += behind.kept;
     }
 
     /// Blocks that were written.
     pub(super) fn blocks(&self) -> u64 {
         self.written.iter().map(|run| u64::from(run.len)).sum()
+    }
+}
+
+/// What an inode keeps for its delayed blocks, while they get places.
+struct InodeReservation<'v> {
+    blocks: Reservation<'v>,
+    quota: QuotaReservation<'v>,
+}
+
+impl InodeReservation<'_> {
+    fn put_back(self, inode_pages: &mut InodePages) {
+        inode_pages.kept += self.blocks.into_claimed();
+        inode_pages.quota = self.quota.into_taken();
     }
 }
 
@@ -145,19 +171,83 @@ impl PageCache {
         blocks: Range<u32>,
         len_max: u32,
         lost_tail: bool,
-    ) -> Result<Vec<WritebackExtent<'_>>, (DirtyRun, Error)> {
-        let mut batch = Vec::new();
+    ) -> Result<Batch<'_>, (DirtyRun, Error)> {
+        let (runs, mut kept) = {
+            let mut inode_pages = inode.pages().write();
+            let runs = self.dirty_runs(&mut inode_pages, blocks, len_max);
+            if runs.is_empty() {
+                return Ok(Batch::new());
+            }
+            (runs, self.take_kept(&mut inode_pages))
+        };
+        let batch = self.place_runs(inode, runs, &mut kept, lost_tail);
+        let mut inode_pages = inode.pages().write();
+        kept.put_back(&mut inode_pages);
+        let mut batch = batch?;
+        if let Some(folios) = &mut inode_pages.folios {
+            for extent in &mut batch {
+                folios.set_off(extent.run);
+                extent.parts = folios.parts(extent.run);
+            }
+        }
+        Ok(batch)
+    }
+
+    fn take_kept(&self, inode_pages: &mut InodePages) -> InodeReservation<'_> {
+        let blocks = self.allocator.reservation_of_claimed(std::mem::take(&mut inode_pages.kept));
+        InodeReservation {
+            blocks,
+            quota: QuotaReservation::of_taken(self, std::mem::take(&mut inode_pages.quota)),
+        }
+    }
+
+    /// The first dirty runs among `blocks`, of at most `len_max` blocks together. With clusters, a run without a place is alone.
+    fn dirty_runs(
+        &self,
+        inode_pages: &mut InodePages,
+        blocks: Range<u32>,
+        len_max: u32,
+    ) -> OneOrMore<DirtyRun> {
         let has_clusters = self.geometry.cluster_ratio > 1;
-        'runs: for run in dirty_runs(inode, blocks, len_max, has_clusters) {
+        let mut runs: OneOrMore<DirtyRun> = SmallVec::new();
+        let (mut at, mut left) = (blocks.start, len_max);
+        while left > 0
+            && at < blocks.end
+            && runs.len() < BATCH_RUNS_MAX
+            && let Some(folios) = &mut inode_pages.folios
+            && let Some(run) = folios.next_dirty(at, left)
+            && run.block < blocks.end
+            && (runs.is_empty() || !run.is_delayed || !has_clusters)
+        {
+            let run = DirtyRun { len: run.len.min(blocks.end - run.block), ..run };
+            (at, left) = (run.block + run.len, left - run.len);
+            runs.push(run);
+            if run.is_delayed && has_clusters {
+                break;
+            }
+        }
+        runs
+    }
+
+    /// [`PageCache::next_batch`] of these runs, out of what is kept for them.
+    fn place_runs<'v>(
+        &'v self,
+        inode: &Arc<Inode>,
+        runs: OneOrMore<DirtyRun>,
+        kept: &mut InodeReservation<'v>,
+        lost_tail: bool,
+    ) -> Result<Batch<'v>, (DirtyRun, Error)> {
+        let mut batch = Batch::with_capacity(runs.len());
+        for run in runs {
             let mut left = run;
             while left.len > 0 {
-                let near = batch.last().and_then(|last: &WritebackExtent<'_>| last.place_of(left.block));
+                let near = batch.last().and_then(|last| last.place_of(left.block));
                 let near = near.filter(|block| self.geometry.is_valid_block_run(*block, 1));
-                let mut placed = match self.place_run(inode, left, near, lost_tail) {
+                let mut placed = match self.place_run(inode, left, near, kept, lost_tail) {
                     Ok(placed) => placed,
                     Err(lost) if batch.is_empty() => return Err(lost),
                     // It may have one once these are named.
-                    Err(_) => break 'runs,
+                    Err(_) => return Ok(batch),
                 };
                 if !batch.is_empty() {
                     placed.forget_hole();
@@ -165,17 +255,17 @@ impl PageCache {
                 let run = DirtyRun { len: placed.len, ..left };
                 left = part_of(left, run.len..left.len);
                 let end = self.run_end(inode, run);
-                batch.push(WritebackExtent { run, parts: Vec::new(), end, placed });
+                batch.push(WritebackExtent {
+                    run,
+                    parts: Vec::new(),
+                    end,
+                    placed,
+                    written: Written::default(),
+                });
                 // The rest is sought behind this, once the map has it.
-                if run.is_delayed && (left.len > 0 || has_clusters) {
-                    break 'runs;
+                if run.is_delayed && (left.len > 0 || self.geometry.cluster_ratio > 1) {
+                    return Ok(batch);
                 }
-            }
-        }
-        if let Some(folios) = &mut inode.pages().write().folios {
-            for extent in &mut batch {
-                folios.set_off(extent.run);
-                extent.parts = folios.parts(extent.run);
             }
         }
         Ok(batch)
@@ -190,18 +280,21 @@ impl PageCache {
     ///
     /// # Errors
     /// What is lost of it, and why.
-    fn place_run(
-        &self,
+    fn place_run<'v>(
+        &'v self,
         inode: &Arc<Inode>,
         run: DirtyRun,
         near: Option<FsBlock>,
+        kept: &mut InodeReservation<'v>,
         lost_tail: bool,
-    ) -> Result<Placed<'_>, (DirtyRun, Error)> {
+    ) -> Result<Placed<'v>, (DirtyRun, Error)> {
         if lost_tail && self.grows(inode, self.run_end(inode, run)) {
             return Err((run, self.lost(inode)));
         }
-        let placed =
-            if run.is_delayed { self.place_delayed(inode, run, near) } else { self.place_mapped(inode, run) };
+        let placed = match run.is_delayed {
+            true => self.place_delayed(inode, run, near, kept),
+            false => self.place_mapped(inode, run),
+        };
         placed.map_err(|error| (DirtyRun { len: self.unplaced_len(inode, run), ..run }, error))
     }
 
@@ -214,7 +307,13 @@ impl PageCache {
         }
     }
 
-    fn place_delayed(&self, inode: &Arc<Inode>, run: DirtyRun, near: Option<FsBlock>) -> Result<Placed<'_>> {
+    fn place_delayed<'v>(
+        &'v self,
+        inode: &Arc<Inode>,
+        run: DirtyRun,
+        near: Option<FsBlock>,
+        kept: &mut InodeReservation<'v>,
+    ) -> Result<Placed<'v>> {
         let wanted = Wanted {
             logical: LogicalBlock(run.block),
             len: run.len,
@@ -225,15 +324,8 @@ impl PageCache {
             // The write was accepted.
             may_use: MayUse::Reserved,
         };
-        let mut kept = self.allocator.reservation_of_claimed(std::mem::take(&mut inode.pages().write().kept));
-        let placed = self.place_in_hole(inode, &inode.raw(), wanted, Some(&mut kept));
-        let mut inode_pages = inode.pages().write();
-        inode_pages.kept += kept.into_claimed();
-        let mut placed = placed?;
-        let taken = std::mem::take(&mut inode_pages.quota);
-        let mut quota = QuotaReservation::of_taken(self, taken);
-        placed.hold_quota(quota.split(self.bytes_of(placed.len)));
-        inode_pages.quota = quota.into_taken();
+        let mut placed = self.place_in_hole(inode, &inode.raw(), wanted, Some(&mut kept.blocks))?;
+        placed.hold_quota(kept.quota.split(self.bytes_of(placed.len)));
         Ok(placed)
     }
 
@@ -251,10 +343,44 @@ impl PageCache {
         }
     }
 
-    /// Writes a batch, and waits.
-    pub(super) fn write_batch(&self, inode: &Arc<Inode>, batch: &[WritebackExtent<'_>]) -> Vec<Written> {
-        let threads = self.requests_in_flight().min(batch.len() / REQUESTS_PER_THREAD);
-        share_work(threads, batch.iter(), |extent| self.write_out(inode, extent))
+    /// Writes extents of inodes, those whose places follow one another by one request, and waits.
+    pub(super) fn write_extents<'e, 'v: 'e>(
+        &self,
+        extents: impl Iterator<Item = (&'e Arc<Inode>, &'e mut WritebackExtent<'v>)>,
+    ) {
+        let mut extents: OneOrMore<_> = extents.collect();
+        extents.sort_unstable_by_key(|(_, extent)| extent.placed.start);
+        let requests = extents.chunk_by_mut(|(_, one), (_, next)| next.placed.start == one.placed.end());
+        let requests: OneOrMore<_> = requests.collect();
+        let threads = self.requests_in_flight().min(requests.len() / REQUESTS_PER_THREAD);
+        share_work(threads, requests.into_iter(), |request| self.write_request(request));
+    }
+
+    /// Writes extents to their places, which follow one another. If that fails each is written by a request of its own, so that a bad block
+    /// is an error of its file alone. A failure that does not come again is one of the first file.
+    fn write_request(&self, extents: &mut [(&Arc<Inode>, &mut WritebackExtent<'_>)]) {
+        let together = if extents.len() > 1 { Some(self.write_adjacent(extents)) } else { None };
+        if let Some(Ok(())) = together {
+            extents.iter_mut().for_each(|(_, extent)| extent.written.add(0..extent.run.len));
+            return;
+        }
+        extents.iter_mut().for_each(|(inode, extent)| extent.written = self.write_out(inode, extent));
+        if let Some(Err(error)) = together
+            && extents.iter().all(|(_, extent)| extent.written.error.is_none())
+            && let Some((_, first)) = extents.first_mut()
+        {
+            first.written.error = Some(error);
+        }
+    }
+
+    fn write_adjacent(&self, extents: &[(&Arc<Inode>, &mut WritebackExtent<'_>)]) -> Result<()> {
+        let Some((inode, first)) = extents.first() else { return Ok(()) };
+        let location = Location::of(Structure::Inode).inode(inode.number);
+        let parts = extents.iter().flat_map(|(_, extent)| extent.parts.iter().map(FolioSlice::bytes));
+        let bufs: Vec<_> = parts.map(IoSlice::new).collect();
+        let bytes = bufs.iter().map(|buf| buf.len()).sum();
+        let at = self.data_offset(first.placed.start, 0, bytes, location)?;
+        self.device.write_vectored_at(at, &bufs).map_err(|e| location.block(first.placed.start).io(e))
     }
 
     /// Writes a run to its place, and waits. A failed request is tried again by halves, so that a bad block does not lose
@@ -263,7 +389,7 @@ impl PageCache {
         let mut written = Written::default();
         let mut failures = 0;
         let whole = 0..extent.run.len;
-        let mut left = vec![whole];
+        let mut left: OneOrMore<_> = smallvec![whole];
         while let Some(range) = left.pop() {
             match self.write_range(inode, extent, &range) {
                 Ok(()) => written.add(range),
@@ -292,7 +418,7 @@ impl PageCache {
         let start = FsBlock(extent.placed.start.0 + u64::from(range.start));
         let at = self.data_offset(start, 0, range.len() * block_size, location)?;
         let (mut skipped, mut left) = (range.start as usize * block_size, range.len() * block_size);
-        let mut bufs = Vec::with_capacity(extent.parts.len());
+        let mut bufs: OneOrMore<IoSlice<'_>> = SmallVec::with_capacity(extent.parts.len());
         for bytes in extent.parts.iter().map(FolioSlice::bytes) {
             let own = &bytes[skipped.min(bytes.len())..];
             let own = &own[..left.min(own.len())];
@@ -309,28 +435,22 @@ impl PageCache {
     ///
     /// # Locks
     /// `MAPPING` is held.
-    pub(super) fn end_batch<'v>(
-        &'v self,
-        inode: &Arc<Inode>,
-        batch: Vec<WritebackExtent<'v>>,
-        written: Vec<Written>,
-        lost_tail: bool,
-    ) -> Outcome {
+    pub(super) fn end_batch<'v>(&'v self, inode: &Arc<Inode>, batch: Batch<'v>, lost_tail: bool) -> Outcome {
         let mut all = Outcome { is_tail_lost: lost_tail, ..Outcome::default() };
         // Each run may need what all have reserved: the tree that one of them makes larger is another one for the next.
         let mut kept = self.allocator.reservation_of_claimed(std::mem::take(&mut inode.pages().write().kept));
-        for (mut extent, written) in batch.into_iter().zip(written) {
+        for mut extent in batch {
             extent.placed.reserve_more(&mut kept);
             let outcome = if all.is_tail_lost && self.grows(inode, extent.end) {
                 self.outcome_lost(inode, extent.run, self.lost(inode))
             } else {
-                self.end_io(inode, &mut extent, written)
+                self.end_io(inode, &mut extent)
             };
             extent.placed.reserve_less(&mut kept);
             self.give_back_rest(extent.placed);
             all.add(outcome);
         }
-        inode.pages().write().kept += kept.into_claimed();
+        all.kept = kept.into_claimed();
         all
     }
 
@@ -349,7 +469,7 @@ impl PageCache {
     /// All of a run is lost.
     pub(super) fn outcome_lost(&self, inode: &Inode, run: DirtyRun, error: Error) -> Outcome {
         Outcome {
-            lost: vec![run],
+            lost: SmallVec::from([run]),
             end: run.block + run.len,
             is_tail_lost: self.has_tail(inode, &[run]),
             error: Some(error),
@@ -358,13 +478,9 @@ impl PageCache {
     }
 
     /// Names what was written of a run, and has the file reach to its end.
-    fn end_io<'v>(
-        &'v self,
-        inode: &Arc<Inode>,
-        extent: &mut WritebackExtent<'v>,
-        written: Written,
-    ) -> Outcome {
+    fn end_io<'v>(&'v self, inode: &Arc<Inode>, extent: &mut WritebackExtent<'v>) -> Outcome {
         let WritebackExtent { run, end, ref mut placed, .. } = *extent;
+        let written = std::mem::take(&mut extent.written);
         let mut outcome = Outcome { end: run.block + run.len, error: written.error, ..Outcome::default() };
         let block_size = u64::from(self.geometry.block_size);
         let mut at = 0;
@@ -384,28 +500,6 @@ impl PageCache {
         outcome.is_tail_lost = self.has_tail(inode, &outcome.lost);
         outcome
     }
-}
-
-/// The first dirty runs among `blocks`, of at most `len_max` blocks together. With clusters, a run without a place is alone.
-fn dirty_runs(inode: &Inode, blocks: Range<u32>, len_max: u32, has_clusters: bool) -> Vec<DirtyRun> {
-    let mut inode_pages = inode.pages().write();
-    let mut runs: Vec<DirtyRun> = Vec::new();
-    let (mut at, mut left) = (blocks.start, len_max);
-    while left > 0
-        && runs.len() < BATCH_RUNS_MAX
-        && let Some(folios) = &mut inode_pages.folios
-        && let Some(run) = folios.next_dirty(at, left)
-        && run.block < blocks.end
-        && (runs.is_empty() || !run.is_delayed || !has_clusters)
-    {
-        let run = DirtyRun { len: run.len.min(blocks.end - run.block), ..run };
-        (at, left) = (run.block + run.len, left - run.len);
-        runs.push(run);
-        if run.is_delayed && has_clusters {
-            break;
-        }
-    }
-    runs
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use super::names::new;
 use crate::Mount;
 use crate::error::Error;
 use crate::file::fallocate::Fallocate;
+use crate::incore::inode::Inode;
 use crate::incore::inode_cache::InodeRef;
 use crate::mount::Options;
 use crate::mount::Volume;
@@ -74,6 +75,53 @@ fn break_at(device: &Device, bad: Vec<u64>) {
             false => Fault::None,
         }
     });
+}
+
+#[test]
+fn small_files_are_written_by_one_request_and_a_bad_block_costs_its_file_alone() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    const FILES: usize = 8;
+    let (memory, device) = disk();
+    let volume = mount(&device, false);
+    let files: Vec<_> = (0..FILES).map(|index| create(&volume, &index.to_string())).collect();
+    // Of which files the writeback succeeds.
+    let write_back = |round: u8| {
+        files.iter().for_each(|file| write(&volume, file, 0..1, round));
+        let inodes: Vec<&Arc<Inode>> = files.iter().map(|file| &**file).collect();
+        let held: Vec<_> =
+            inodes.iter().map(|inode| (*inode, inode.try_lock_for_writeback().unwrap())).collect();
+        let flushed = volume.flush_together(volume.pages.as_ref().unwrap(), &held);
+        flushed.iter().map(|(_, result)| result.is_ok()).collect::<Vec<_>>()
+    };
+    let requests = Arc::new(AtomicU64::new(0));
+    let seen = requests.clone();
+    device.set_plan(move |request| {
+        seen.fetch_add(u64::from(request.operation == Operation::Write), Ordering::Relaxed);
+        Fault::None
+    });
+    assert_eq!(write_back(1), [true; FILES]);
+    assert_eq!(requests.load(Ordering::Relaxed), 1);
+
+    let place = |file: &InodeRef| volume.all_extents(file.number, &file.raw()).unwrap()[0].start.0 * BLOCK;
+    break_at(&device, vec![place(&files[2])]);
+    let is_other = std::array::from_fn::<_, FILES, _>(|index| index != 2);
+    assert_eq!(write_back(2), is_other);
+
+    // A failure that does not come again is reported all the same.
+    let is_first = AtomicBool::new(true);
+    device.set_plan(move |request| {
+        match request.operation == Operation::Write && is_first.swap(false, Ordering::Relaxed) {
+            true => Fault::Error(io::ErrorKind::Other),
+            false => Fault::None,
+        }
+    });
+    assert_eq!(write_back(3).iter().filter(|is_written| **is_written).count(), FILES - 1);
+    assert!(files.iter().all(|file| rounds(&volume, file) == [3]));
+    assert!(matches!(volume.sync(), Err(Error::Io { .. })));
+    volume.unmount().unwrap();
+    assert_clean(&*memory, "after failures");
 }
 
 #[test]

@@ -77,13 +77,17 @@ pub struct World {
 struct Disk(Weak<World>);
 
 impl Store<File> for Disk {
-    fn write(&self, file: &Arc<File>, bytes: u64, reason: Reason) -> Progress {
-        let Some(world) = self.0.upgrade() else { return Progress { written: 0, left: RemainingWork::Busy } };
-        if reason != Reason::Sync && file.is_busy.load(Ordering::SeqCst) {
-            yield_now();
-            return Progress { written: 0, left: RemainingWork::Busy };
-        }
-        world.write(file, bytes)
+    fn write(&self, files: &[Arc<File>], bytes: u64, reason: Reason) -> Vec<Progress> {
+        let busy = Progress { written: 0, left: RemainingWork::Busy };
+        let Some(world) = self.0.upgrade() else { return vec![busy; files.len()] };
+        let write = |file: &Arc<File>| {
+            if reason != Reason::Sync && file.is_busy.load(Ordering::SeqCst) {
+                yield_now();
+                return busy;
+            }
+            world.write(file, bytes)
+        };
+        files.iter().map(write).collect()
     }
 
     fn panicked(&self) {}
