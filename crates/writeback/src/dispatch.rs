@@ -166,13 +166,12 @@ impl<I: Inode> Shared<I> {
     /// Writes inodes: one, or several of which little is dirty.
     fn write(&self, index: usize, inodes: &[Arc<I>], all: &[Begun]) {
         let context = &self.contexts[index];
-        let clean = || vec![Progress { written: 0, left: RemainingWork::Clean }; all.len()];
         let progress = match all.iter().find(|begun| begun.bytes > 0 || begun.times) {
             Some(Begun { reason, .. }) => {
                 all.iter().for_each(|begun| context.counts.count(begun.reason));
                 self.store.write(inodes, self.pass_bytes(context, *reason), *reason)
             }
-            None => clean(),
+            None => vec![Progress { written: 0, left: RemainingWork::Clean }; all.len()],
         };
         let now = self.now();
         for ((inode, begun), progress) in inodes.iter().zip(all).zip(progress) {

@@ -87,13 +87,11 @@ impl<T: Send + Sync> FillWindow<T> {
 
     /// Takes out what was put in, in ascending order.
     pub(crate) fn into_blocks(mut self) -> impl Iterator<Item = (u32, T)> {
-        let mut spans: Vec<_> = (self.first_span..).zip(self.spans.iter_mut().map(OnceBox::take)).collect();
-        spans.retain(|(_, span)| span.is_some());
-        let numbered =
-            spans.into_iter().filter_map(|(number, span)| Some((number * SPAN_BLOCKS, span?.blocks)));
-        numbered
-            .flat_map(|(first, blocks)| (first..).zip(blocks))
-            .filter_map(|(block, mut place)| Some((block, place.take()?)))
+        let numbered = (self.first_span..).zip(self.spans.iter_mut());
+        let spans: Vec<_> =
+            numbered.filter_map(|(number, span)| Some((number * SPAN_BLOCKS, span.take()?.blocks))).collect();
+        let places = spans.into_iter().flat_map(|(first, blocks)| (first..).zip(blocks));
+        places.filter_map(|(block, mut place)| Some((block, place.take()?)))
     }
 }
 

@@ -412,11 +412,12 @@ impl Inode {
     /// Closes the window in which threads filled holes.
     #[cold]
     fn end_filling(&self, pages: &mut InodePages) {
-        let mut state = self.state_mut();
         let all = || self.paged().filled.get().into_iter().flatten();
         let sum =
             |count: fn(&Filled) -> &AtomicU64| all().map(|own| count(own).load(Ordering::Relaxed)).sum();
+        // Before the fields are locked: there may be many blocks.
         pages.close_window(sum(|own| &own.batches), sum(|own| &own.kept));
+        let mut state = self.state_mut();
         all().for_each(|own| own.clear());
         state.is_filled = false;
         state.delalloc.delayed = pages.folios.as_ref().map_or(0, Folios::delayed);
