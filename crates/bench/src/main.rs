@@ -4,6 +4,7 @@
 //! Images stand on /dev/shm, so that the disk is not what is measured. The kernel's side needs root and loop devices,
 //! fuse2fs its package; without them they are named as missing.
 
+mod commits;
 mod conflicts;
 mod disk_images;
 mod freeze;
@@ -131,6 +132,24 @@ enum What {
         /// Devices of crates/block/models, whose latencies and rates are slept for; without one the image by itself.
         #[arg(long, value_delimiter = ',')]
         device: Vec<String>,
+        /// Where the images are made.
+        #[arg(long, default_value = "/dev/shm")]
+        dir: PathBuf,
+    },
+    /// What the time of a commit goes to while threads sync on a modelled device, which takes its time.
+    Commits {
+        /// Rounds of each.
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// Numbers of threads, each with a directory of its own.
+        #[arg(long, value_delimiter = ',', default_value = "1,4,16")]
+        threads: Vec<usize>,
+        /// A device of crates/block/models.
+        #[arg(long, default_value = "pm9a3")]
+        device: String,
+        /// Of each round.
+        #[arg(long, default_value_t = 500)]
+        milliseconds: u64,
         /// Where the images are made.
         #[arg(long, default_value = "/dev/shm")]
         dir: PathBuf,
@@ -384,6 +403,9 @@ fn main() -> ExitCode {
             read_ahead::compare(rounds.max(1), mib.max(8), &device, &dir)
         }
         What::PageContexts { rounds, device, dir } => page_contexts::compare(rounds.max(1), &device, &dir),
+        What::Commits { rounds, threads, device, milliseconds, dir } => {
+            commits::measure(rounds.max(1), &threads, &device, Duration::from_millis(milliseconds), &dir)
+        }
         What::LargeFiles { rounds, dir } => large_files::compare(rounds.max(1), &dir),
         What::DiskImages { rounds, dir } => disk_images::compare(rounds.max(1), &dir),
         What::PageWork { rounds } => pages::work(rounds.max(1)),

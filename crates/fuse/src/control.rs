@@ -216,6 +216,10 @@ fn journal(fs: &Filesystem) -> String {
         ("home_blocks", stats.checkpoint_blocks),
         ("start_waits", stats.start_waits),
         ("locked_ns", stats.locked_ns),
+        ("request_delay_ns", stats.request_delay_ns),
+        ("materialise_ns", stats.materialise_ns),
+        ("logging_ns", stats.logging_ns),
+        ("flushing_ns", stats.flushing_ns),
     ];
     values.iter().map(|(name, value)| format!("{name} {value}\n")).collect()
 }

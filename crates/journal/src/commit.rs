@@ -22,6 +22,7 @@ use crate::committed_blocks::CommittedBlock;
 use crate::group::{SHORT, WAIT_MAX};
 use crate::journal::OpenLog;
 use crate::log::{Log, write_sorted};
+use crate::stats::Phase;
 use crate::{BoxError, Client, Error, FinalBlock, Journal, Result};
 
 mod fast;
@@ -33,6 +34,8 @@ enum Kind {
     Grouped,
     /// Of the transaction, at once.
     AtOnce,
+    /// Likewise, but it needs not be durable: handles are to open on the next one.
+    Full,
     /// By records if they can say what changed, waiting likewise.
     Fast,
 }
@@ -62,6 +65,7 @@ impl Drop for CommitGuard<'_> {
         }
         self.journal.state.lock().committing = false;
         self.journal.commit_ended.notify_all();
+        self.journal.changed.notify_all();
     }
 }
 
@@ -98,6 +102,14 @@ impl Journal {
         self.commit_in_group(self.running_tid(), Kind::AtOnce)
     }
 
+    /// Commits the transaction `tid`, which is full, unless another thread does: returns when handles may open on the next one.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`].
+    pub(crate) fn commit_full(&self, tid: TransactionId) -> Result<()> {
+        self.commit_in_group(tid, Kind::Full)
+    }
+
     fn commit_in_group(&self, tid: TransactionId, kind: Kind) -> Result<()> {
         if self.is_durable(tid) {
             return Ok(());
@@ -106,7 +118,7 @@ impl Journal {
         let client = self.client();
         let _rank = Rank::enter(LockClass::HANDLE, 0);
         let mut state = self.state.lock();
-        let is_grouped = kind != Kind::AtOnce && HAS_TIMEOUTS;
+        let is_grouped = matches!(kind, Kind::Grouped | Kind::Fast) && HAS_TIMEOUTS;
         // Since when it waits, and whether it was the first of its group.
         let mut joined: Option<(Monotonic, bool)> = None;
         // The first fast commit that has what the caller changed.
@@ -119,6 +131,9 @@ impl Journal {
             let running = self.running_tid();
             if tid.is_after(running) {
                 return Err(Error::NoSuchTransaction(tid));
+            }
+            if kind == Kind::Full && tid != running {
+                return Ok(());
             }
             let (since, is_first) = *joined.get_or_insert_with(|| {
                 let in_commit = state.committing && tid == state.next && !state.has_records;
@@ -134,6 +149,7 @@ impl Journal {
                     yield_now();
                     self.state.lock()
                 }
+                _ if state.committing && kind == Kind::Full => self.wait(state),
                 _ if state.committing => self.commit_ended.wait(state),
                 // The first one commits; should it leave without, the others do not wait for ever.
                 Some(left) => self.commit_ended.wait_timeout(state, if is_first { left } else { WAIT_MAX }),
@@ -146,6 +162,9 @@ impl Journal {
         state.group.started();
         drop(state);
         let started = Monotonic::now();
+        if let Some((since, _)) = joined {
+            self.stats.took(Phase::RequestDelay, since.elapsed());
+        }
         let mut guard = CommitGuard { journal: self, finished: false };
         let done = client.as_deref().ok_or(Error::ClientGone).and_then(|client| {
             match kind == Kind::Fast && self.try_fast_commit(client)? {
@@ -196,6 +215,7 @@ impl Journal {
     /// Closes the running transaction, opens the next one and asks the client for the blocks.
     fn freeze(&self, client: &dyn Client) -> Result<CommittingTransaction> {
         let (tid, materialise, revoked) = self.close_running(client);
+        let began = Monotonic::now();
         let mut blocks = Vec::new();
         for FinalBlock { block, bytes } in materialise().map_err(Error::Client)? {
             if bytes.len() != self.block_size as usize {
@@ -213,6 +233,7 @@ impl Journal {
             // A record would void the copy that this very transaction writes.
             revoked.remove(block);
         }
+        self.stats.took(Phase::Materialise, began.elapsed());
         Ok(CommittingTransaction { tid, blocks, revoked })
     }
 
@@ -224,12 +245,12 @@ impl Journal {
         self.lock_updates();
         let tid = self.running_tid();
         let materialise = client.freeze(tid);
-        let revoked = self.take_revoked();
+        let revoked = self.revoked.take();
         // Release: pairs with the Acquire in `running_tid`.
         self.running.store(tid.next().0, Ordering::Release);
         self.gate.open_next();
         self.wake();
-        self.stats.locked(locked.elapsed());
+        self.stats.took(Phase::Locked, locked.elapsed());
         (tid, materialise, revoked)
     }
 
@@ -245,6 +266,7 @@ impl Journal {
     /// Writes a transaction to the log, durably; returns how many log blocks it took.
     fn write_transaction(&self, open: &OpenLog, transaction: &CommittingTransaction) -> Result<u32> {
         let log = &open.log;
+        let began = Monotonic::now();
         let needed = self.make_room(open, transaction)?;
         let start = self.state.lock().head;
         self.mark_in_use(open, start, transaction.tid)?;
@@ -259,6 +281,8 @@ impl Journal {
             log.write(at, &blocks)?;
             at = log.ring.advance(at, blocks.len() as u32);
         }
+        self.stats.took(Phase::Logging, began.elapsed());
+        let began = Monotonic::now();
         self.flush_device()?;
         if open.is_external {
             self.durable_requests.run(|| log.device.flush())?;
@@ -267,6 +291,7 @@ impl Journal {
         let (seconds, nanoseconds) = self.clock.now();
         self.durable_requests
             .run(|| log.write_fua(at, &log.format.commit(transaction.tid, seconds, nanoseconds)))?;
+        self.stats.took(Phase::Flushing, began.elapsed());
         Ok(needed)
     }
 

@@ -88,7 +88,7 @@ impl Journal {
             match refused {
                 Refused::Stopped => return Err(self.stopped()),
                 Refused::Locked => self.wait_for_next_transaction(),
-                Refused::Full => self.commit(seen)?,
+                Refused::Full => self.commit_full(seen)?,
             }
         }
     }
@@ -155,7 +155,9 @@ impl Handle<'_> {
     pub fn revoke(&self, block: FsBlock) {
         self.changed.set(true);
         self.revoked.set(true);
-        self.journal.revoke(block);
+        if self.journal.log.is_some() && self.journal.revoked.insert(block) {
+            self.journal.gate.fill();
+        }
     }
 }
 

@@ -8,13 +8,13 @@ use extant_ondisk::{FsBlock, TransactionId};
 use extant_rt::{
     Arc, AtomicU32, AtomicU64, Condvar, LockClass, Mutex, MutexGuard, OnceLock, Ordering, WallClock, Weak,
 };
-use std::collections::BTreeSet;
 
 use crate::background::Background;
 use crate::committed_blocks::CommittedBlocks;
 use crate::fast_commit::Area;
 use crate::gate::Gate;
 use crate::log::{self, Log, LogMap, Ring};
+use crate::revoke::Revoked;
 use crate::stats::Counters;
 use crate::transaction::State;
 use crate::{Client, Error, Result, Stats};
@@ -73,8 +73,6 @@ pub(crate) struct OpenLog {
     pub fast_commits: Area,
     /// Whether fast commits are written there.
     pub writes_fast_commits: bool,
-    /// Revoke records per transaction.
-    pub revokes_max: usize,
     pub superblock: Mutex<SuperblockBlock>,
 }
 
@@ -105,7 +103,7 @@ pub struct Journal {
     pub(crate) commit_ended: Condvar,
     /// Notified whenever something else changes that a thread may wait for.
     pub(crate) changed: Condvar,
-    pub(crate) revoked: Mutex<BTreeSet<FsBlock>>,
+    pub(crate) revoked: Revoked,
     pub(crate) committed_blocks: CommittedBlocks,
     /// The block that checkpoints write last; above all numbers if none.
     pub(crate) placed_last: AtomicU64,
@@ -186,16 +184,16 @@ impl Journal {
             is_external,
             fast_commits,
             writes_fast_commits: options.fast_commits && !is_external,
-            revokes_max: budget.revokes,
             superblock: Mutex::with_key(LockClass::JOURNAL, 0, superblock),
         };
-        Ok(Self::build(device, block_size, options, Some(log), budget.credits, State::new(next, head)))
+        Ok(Self::build(device, block_size, options, Some(log), budget, State::new(next, head)))
     }
 
     /// A journal without a log: a commit writes the blocks to their final locations and flushes.
     #[must_use]
     pub fn without_log(device: Arc<dyn BlockDevice>, block_size: u32, options: Options) -> Arc<Self> {
-        Self::build(device, block_size, options, None, CREDITS_WITHOUT_LOG, State::new(TransactionId(1), 0))
+        let budget = Budget { credits: CREDITS_WITHOUT_LOG, revokes: 0 };
+        Self::build(device, block_size, options, None, budget, State::new(TransactionId(1), 0))
     }
 
     fn build(
@@ -203,7 +201,7 @@ impl Journal {
         block_size: u32,
         options: Options,
         log: Option<OpenLog>,
-        credits_max: u32,
+        budget: Budget,
         state: State,
     ) -> Arc<Self> {
         let next = state.next;
@@ -212,14 +210,14 @@ impl Journal {
             block_size,
             clock: options.clock,
             log,
-            gate: Gate::new(credits_max),
+            gate: Gate::new(budget.credits),
             running: AtomicU32::new(next.0),
             durable: AtomicU32::new(next.0.wrapping_sub(1)),
             placed_last: AtomicU64::new(u64::MAX),
             state: Mutex::with_key(LockClass::JOURNAL, 1, state),
             commit_ended: Condvar::new(),
             changed: Condvar::new(),
-            revoked: Mutex::with_key(LockClass::JOURNAL, 2, BTreeSet::new()),
+            revoked: Revoked::new(budget.revokes),
             committed_blocks: CommittedBlocks::new(),
             client: OnceLock::new(),
             stats: Counters::default(),

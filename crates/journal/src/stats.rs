@@ -28,6 +28,14 @@ pub struct Stats {
     pub start_waits: u64,
     /// Nanoseconds in which no handle could open, because a commit waited for the open ones or froze what they changed.
     pub locked_ns: u64,
+    /// Nanoseconds from the first request of each commit to its start: it waited for the commit before it and for threads that join it.
+    pub request_delay_ns: u64,
+    /// Nanoseconds in which the client made the final bytes of what had changed, with their checksums.
+    pub materialise_ns: u64,
+    /// Nanoseconds in which the log was written, but for commit blocks, and waited for room in it.
+    pub logging_ns: u64,
+    /// Nanoseconds of flushes before commit blocks and of writing these durably.
+    pub flushing_ns: u64,
 }
 
 /// The counters behind [`Stats`]. Relaxed throughout: nothing is decided by them.
@@ -43,6 +51,20 @@ pub struct Counters {
     checkpoint_blocks: AtomicU64,
     start_waits: AtomicU64,
     locked_ns: AtomicU64,
+    request_delay_ns: AtomicU64,
+    materialise_ns: AtomicU64,
+    logging_ns: AtomicU64,
+    flushing_ns: AtomicU64,
+}
+
+/// A part of a commit whose time is counted.
+#[derive(Clone, Copy, Debug)]
+pub enum Phase {
+    RequestDelay,
+    Locked,
+    Materialise,
+    Logging,
+    Flushing,
 }
 
 impl Counters {
@@ -67,8 +89,15 @@ impl Counters {
         self.start_waits.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn locked(&self, time: Duration) {
-        self.locked_ns.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    pub fn took(&self, phase: Phase, time: Duration) {
+        let counter = match phase {
+            Phase::RequestDelay => &self.request_delay_ns,
+            Phase::Locked => &self.locked_ns,
+            Phase::Materialise => &self.materialise_ns,
+            Phase::Logging => &self.logging_ns,
+            Phase::Flushing => &self.flushing_ns,
+        };
+        counter.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     pub fn read(&self) -> Stats {
@@ -84,6 +113,10 @@ impl Counters {
             checkpoint_blocks: get(&self.checkpoint_blocks),
             start_waits: get(&self.start_waits),
             locked_ns: get(&self.locked_ns),
+            request_delay_ns: get(&self.request_delay_ns),
+            materialise_ns: get(&self.materialise_ns),
+            logging_ns: get(&self.logging_ns),
+            flushing_ns: get(&self.flushing_ns),
         }
     }
 }

@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{PlainClient, Rng, format_log, read_block};
 use extant_block::{BlockDevice, MemoryDevice, REQUESTS_IN_FLIGHT};
@@ -413,6 +413,72 @@ fn a_commit_waits_for_checkpoint_writes_of_what_it_revokes() {
     commit.join().expect("thread").expect("commit");
     checkpoint.join().expect("thread").expect("checkpoint");
     assert_eq!(client.committed.lock().len(), 2);
+}
+
+/// A client that makes the final bytes of a transaction when it may.
+struct Patient {
+    last: AtomicU64,
+}
+
+impl Client for Patient {
+    fn freeze(
+        &self,
+        tid: TransactionId,
+    ) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_> {
+        Box::new(move || {
+            eventually("the transaction may be written", || {
+                self.last.load(Ordering::SeqCst) >= u64::from(tid.0)
+            });
+            Ok(vec![FinalBlock { block: FsBlock(HOME), bytes: counter_block(9) }])
+        })
+    }
+    fn committed(&self, _tid: TransactionId) {}
+    fn aborted(&self, error: &Error) {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn handles_open_on_the_next_transaction_while_a_full_one_is_written() {
+    if !extant_testing::has_threads() {
+        return;
+    }
+    let device = Arc::new(MemoryDevice::new(BLOCKS * u64::from(BLOCK)));
+    let map = format_log(&*device, BLOCK, 1, 60);
+    let journal = Journal::open(device.clone(), device, BLOCK, map, Options::default()).expect("open");
+    let patient = Arc::new(Patient { last: AtomicU64::new(0) });
+    let client: Arc<dyn Client> = patient.clone();
+    journal.set_client(Arc::downgrade(&client));
+    let handle = journal.start(1).expect("start");
+    let first = handle.tid();
+    handle.finish();
+    let (full, opened) = (first.next(), AtomicU64::new(0));
+    let may_write = |tid: TransactionId| patient.last.store(u64::from(tid.0), Ordering::SeqCst);
+    let before = std::thread::scope(|scope| {
+        scope.spawn(|| journal.commit(first).expect("a commit"));
+        eventually("the first transaction is frozen", || journal.running_tid() == full);
+        journal.start(journal.max_credits()).expect("start").finish();
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let handle = journal.start(1).expect("start");
+                assert_eq!(handle.tid(), full.next());
+                handle.finish();
+                opened.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        eventually("all find the transaction full", || journal.stats().start_waits == 3);
+        std::thread::sleep(Duration::from_millis(20));
+        // One of them commits the full one then.
+        may_write(first);
+        let begun = Instant::now();
+        while opened.load(Ordering::SeqCst) < 2 && begun.elapsed() < Duration::from_secs(2) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let before = (opened.load(Ordering::SeqCst), journal.is_durable(full));
+        may_write(full.next());
+        before
+    });
+    assert_eq!((before, journal.is_durable(full)), ((2, false), true));
 }
 
 /// Counts the requests that are in flight at once, each of which takes a while.
