@@ -5,8 +5,8 @@ use std::path::Path;
 
 use extant_loads::Directory;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FallocateFlags, Mode, OFlags, fallocate, fdatasync, fstat, fsync, ftruncate, mkdirat,
-    openat, renameat, statat, unlinkat,
+    AtFlags, CWD, Dir, FallocateFlags, Mode, OFlags, fallocate, fdatasync, fstat, fsync, ftruncate, linkat,
+    mkdirat, openat, renameat, statat, unlinkat,
 };
 use rustix::io::{Errno, pread, pwrite};
 
@@ -78,6 +78,10 @@ impl Directory for HostDir {
 
     fn rename(&self, name: &str, to: &Self, new: &str) -> Result<(), Errno> {
         renameat(&self.0, name, &to.0, new)
+    }
+
+    fn link(&self, file: &OwnedFd, name: &str) -> Result<(), Errno> {
+        linkat(file, "", &self.0, name, AtFlags::EMPTY_PATH)
     }
 
     fn list(&self, visit: &mut dyn FnMut(&str)) -> Result<(), Errno> {

@@ -62,14 +62,14 @@ fn what_is_missing_is_named() {
 
 #[test]
 fn loads_of_suites_run_through_the_library_and_as_system_calls() {
-    let loads = "drbl drbm drbh dwol dwom dwal dwtl dwsl mrpl mrpm mrph mrdl mrdm mwcl mwcm mwul mwum mwrl mwrm mdtest-shared varmail \
-                 dbench ior-shared";
+    let loads = "drbl drbm drbh dwol dwom dwal dwtl dwsl mrpl mrpm mrph mrdl mrdm mwcl mwcm mwul mwum mwrl mwrm mdtest-shared \
+                 mdtest-dirs link-shared varmail dbench ior-shared";
     let options = "--threads 2 --against tmpfs --rounds 1 --milliseconds 50 --json";
     let arguments: Vec<_> = loads.split_whitespace().chain(options.split_whitespace()).collect();
     let (code, out, err) = run(&arguments);
     assert_eq!((code, err.as_str()), (Some(0), ""));
     let rows: Vec<Value> = serde_json::from_str(&out).expect("an array");
-    assert_eq!(rows.len(), 23 * 3, "{out}");
+    assert_eq!(rows.len(), 25 * 3, "{out}");
     assert!(rows.iter().all(|row| row["median"].as_f64() > Some(0.0)), "{out}");
     let (code, _, err) = run(&["stat", "--policy", "best-guess"]);
     assert!(code == Some(2) && err.contains("one of nearest-fit") && err.contains("worst-fit"), "{err}");

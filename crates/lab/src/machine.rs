@@ -115,6 +115,8 @@ struct StepsFile {
     #[serde(default)]
     rename: u64,
     #[serde(default)]
+    link: u64,
+    #[serde(default)]
     list: u64,
 }
 
@@ -188,6 +190,7 @@ impl Model {
             (Step::Sync, steps.sync),
             (Step::Open, steps.open),
             (Step::Rename, steps.rename),
+            (Step::Link, steps.link),
             (Step::List, steps.list),
         ];
         let behind = behind

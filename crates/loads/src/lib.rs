@@ -120,6 +120,10 @@ pub enum Load {
     Mwrm,
     /// mdtest's three phases in a directory that all have.
     MdtestShared,
+    /// mdtest's three phases of directories in a directory that all have.
+    MdtestDirs,
+    /// Gives a file of one's own further names in a directory that all have, and takes them away.
+    LinkShared,
     /// filebench's varmail: a mail server, in a directory that all have.
     Varmail,
     /// The operations of dbench: a file server, in a directory of one's own.
@@ -131,11 +135,11 @@ pub enum Load {
 /// What a thread has just done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// A file was made.
+    /// A file or a directory was made.
     Create,
-    /// A name was taken away, and with it the file.
+    /// A name was taken away, and with the last one the file or the directory.
     Unlink,
-    /// A file was found by its name and its attributes read.
+    /// A file or a directory was found by its name and its attributes read.
     Stat,
     /// 8 KiB were allocated at the end of a file.
     Append,
@@ -151,6 +155,8 @@ pub enum Step {
     Open,
     /// A name was replaced by another.
     Rename,
+    /// A file was given a further name.
+    Link,
     /// All names of a directory were read.
     List,
 }

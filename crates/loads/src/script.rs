@@ -1,4 +1,4 @@
-//! Loads as a table of short operations: FxMark's 19, mdtest in one directory, filebench's varmail, dbench, and IOR in one file.
+//! Loads as a table of short operations: FxMark's 19, mdtest in one directory, links, filebench's varmail, dbench, and IOR in one file.
 //!
 //! Leaves out, of dbench, renames (1 of 24 opens), locks, and queries of the whole file system.
 //!
@@ -14,8 +14,8 @@ use crate::{
 use Before::{BlockForEach, Common, CommonEmpty, Deep, FileForEach, Files, Nothing};
 use File::{Any, AnyOfAll, Next, Turn};
 use Operation::{
-    Append, Create, List, MoveToShared, Open, Read, ReadAll, RenameToNext, Shrink, Stat, StatDeep, Sync,
-    Unlink, Write,
+    Append, Create, Link, List, Mkdir, MoveToShared, Open, Read, ReadAll, RenameToNext, Rmdir, Shrink, Stat,
+    StatDeep, Sync, Unlink, Write,
 };
 use Place::{Own, Shared};
 
@@ -61,6 +61,10 @@ enum Operation {
     Unlink(File),
     RenameToNext,
     MoveToShared,
+    /// Gives the file a further name.
+    Link(File),
+    Mkdir(File),
+    Rmdir(File),
     List(Place),
     Read(Block),
     ReadAll,
@@ -148,7 +152,7 @@ static FXMARK: [Script; 19] = [
     fxmark(Load::Mwrm, "FxMark: rename from a directory of one's own into one of all", FileForEach(Own), &[], &[(MoveToShared, 1)], &[Step::Rename]),
 ];
 
-static OTHERS: [Script; 4] = [
+static OTHERS: [Script; 6] = [
     Script {
         load: Load::MdtestShared,
         title: "mdtest: create, stat, unlink of 1000 files each in a directory of all",
@@ -160,6 +164,22 @@ static OTHERS: [Script; 4] = [
             (Unlink(Next(Shared)), LISTED),
         ],
         counts: &[Step::Create, Step::Stat, Step::Unlink],
+    },
+    Script {
+        load: Load::MdtestDirs,
+        title: "mdtest: mkdir, stat, rmdir of 1000 directories each in a directory of all",
+        before: Files(Shared, 0, 0),
+        first: &[],
+        round: &[(Mkdir(Next(Shared)), LISTED), (Stat(Next(Shared)), LISTED), (Rmdir(Next(Shared)), LISTED)],
+        counts: &[Step::Create, Step::Stat, Step::Unlink],
+    },
+    Script {
+        load: Load::LinkShared,
+        title: "link of a file of one's own in a directory of all, 1000 times, and unlink",
+        before: Files(Own, 1, 0),
+        first: &[Open(Any(Own))],
+        round: &[(Link(Next(Shared)), LISTED), (Unlink(Next(Shared)), LISTED)],
+        counts: &[Step::Link, Step::Unlink],
     },
     Script {
         load: Load::Varmail,
@@ -236,7 +256,8 @@ impl Script {
             |file| matches!(file, Next(Shared) | Turn(Shared) | Any(Shared) | AnyOfAll | File::Common);
         let operations = self.first.iter().chain(self.round.iter().map(|(operation, _)| operation));
         operations.copied().any(|operation| match operation {
-            Create(file) | Open(file) | Stat(file) | Unlink(file) => is_of_all(file),
+            Create(file) | Open(file) | Stat(file) | Unlink(file) | Link(file) | Mkdir(file)
+            | Rmdir(file) => is_of_all(file),
             List(place) => place == Shared,
             MoveToShared => true,
             _ => false,
@@ -426,6 +447,24 @@ impl<'a, D: Directory> Thread<'a, D> {
             Unlink(file) => {
                 let (dir, name) = self.find(file);
                 dir.unlink(name)?;
+                Step::Unlink
+            }
+            Link(file) => {
+                let Some(linked) = self.file.take() else { return Ok(()) };
+                let (dir, name) = self.find(file);
+                let done = dir.link(&linked.0, name);
+                self.file = Some(linked);
+                done?;
+                Step::Link
+            }
+            Mkdir(file) => {
+                let (dir, name) = self.find(file);
+                dir.subdirectory(name)?;
+                Step::Create
+            }
+            Rmdir(file) => {
+                let (dir, name) = self.find(file);
+                dir.remove_dir(name)?;
                 Step::Unlink
             }
             RenameToNext | MoveToShared => {

@@ -44,7 +44,8 @@ impl Directory for Model {
     }
 
     fn stat(&self, name: &str) -> Result<(), &'static str> {
-        self.open(name).map(drop)
+        let is_dir = self.1.borrow().contains_key(&(self.path(name) + "/"));
+        if is_dir { Ok(()) } else { self.open(name).map(drop) }
     }
 
     fn unlink(&self, name: &str) -> Result<(), &'static str> {
@@ -77,13 +78,18 @@ impl Directory for Model {
     }
 
     fn subdirectory(&self, name: &str) -> Result<Self, &'static str> {
-        Ok(Self(self.path(name) + "/", self.1.clone()))
+        let path = self.path(name) + "/";
+        self.1.borrow_mut().entry(path.clone()).or_default();
+        Ok(Self(path, self.1.clone()))
     }
 
     fn remove_dir(&self, name: &str) -> Result<(), &'static str> {
         let inside = self.path(name) + "/";
-        let is_empty = !self.1.borrow().keys().any(|path| path.starts_with(&inside));
-        if is_empty { Ok(()) } else { Err("not empty") }
+        let is_inside = |path: &&String| path.starts_with(&inside);
+        if self.1.borrow().keys().filter(is_inside).count() > 1 {
+            return Err("not empty");
+        }
+        self.1.borrow_mut().remove(&inside).map(drop).ok_or("no such directory")
     }
 
     fn rename(&self, name: &str, to: &Self, new: &str) -> Result<(), &'static str> {
@@ -91,6 +97,11 @@ impl Directory for Model {
         self.unlink(name)?;
         self.1.borrow_mut().insert(to.path(new), file);
         Ok(())
+    }
+
+    fn link(&self, file: &Contents, name: &str) -> Result<(), &'static str> {
+        let taken = self.1.borrow_mut().insert(self.path(name), file.clone());
+        if taken.is_some() { Err("the name is taken") } else { Ok(()) }
     }
 
     fn list(&self, visit: &mut dyn FnMut(&str)) -> Result<(), &'static str> {
@@ -138,7 +149,7 @@ impl Runner for Rounds {
 /// Runs a load of two threads in one directory for some rounds; what the first thread's file came to, and its steps.
 fn run(load: Load, rounds: u32, steps_max: u64) -> (Content, u64) {
     let dir = Model::default();
-    let shared = dir.subdirectory("shared").expect("a directory");
+    let shared = Model("shared/".to_owned(), dir.1.clone());
     let parts = [0, 1].map(|thread| Part { dir: &dir, shared: &shared, threads: 2, thread, steps_max });
     parts.iter().for_each(|part| load.prepare(part).expect("prepared"));
     let counted = parts.each_ref().map(|part| {

@@ -233,7 +233,7 @@ impl Directories {
         match self.find_place(dir, name) {
             // No name can be added; existing names are still found.
             Err(Error::Corrupt { .. })
-                if self.is_indexed(&dir.raw()) && self.find_scanning(dir, name)?.is_some() =>
+                if self.dir_format.is_indexed(&dir.raw()) && self.find_scanning(dir, name)?.is_some() =>
             {
                 Err(Error::Exists)
             }
@@ -245,7 +245,7 @@ impl Directories {
         match self.look_for(dir, name)? {
             Looked::Found(_) => Err(Error::Exists),
             Looked::Missing(Some(room)) => Ok(InsertPlace::Block(room)),
-            Looked::Missing(None) if self.is_indexed(&dir.raw()) => {
+            Looked::Missing(None) if self.dir_format.is_indexed(&dir.raw()) => {
                 let root = self.index_root(dir)?;
                 let path = self.index_path(dir, &root, root.hasher.hash(name).hash)?;
                 let leaf = path.leaf(self, dir)?;

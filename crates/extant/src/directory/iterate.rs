@@ -127,7 +127,7 @@ impl Directories {
         if !self.device.has_latency() {
             return;
         }
-        let leaves: Vec<_> = if self.is_indexed(&dir.raw()) {
+        let leaves: Vec<_> = if self.dir_format.is_indexed(&dir.raw()) {
             let path = self.index_root(dir).and_then(|root| self.index_path(dir, &root, 0));
             path.and_then(|path| path.leaves(self, dir)).unwrap_or_default()
         } else {
@@ -146,7 +146,7 @@ impl Directories {
     fn read_batch(&self, dir: &Arc<Inode>, cookie: u64) -> Result<Batch> {
         let raw = dir.raw();
         let form = Form::of(&raw);
-        let mut batch = if self.is_indexed(&raw) {
+        let mut batch = if self.dir_format.is_indexed(&raw) {
             let read = if self.is_plain(&raw) { self.read_leaves(dir, cookie).map(Some) } else { Ok(None) };
             match read {
                 Ok(Some(batch)) => batch,

@@ -89,14 +89,20 @@ impl Directories {
                 }
                 Ok(None)
             }
-            Err(Error::Corrupt { .. }) if self.is_indexed(&dir.raw()) => self.find_scanning(dir, name),
+            Err(Error::Corrupt { .. }) if self.dir_format.is_indexed(&dir.raw()) => {
+                self.find_scanning(dir, name)
+            }
             Err(error) => Err(error),
         }
     }
 
     /// Looks where the name belongs, for it and for room.
     pub(super) fn look_for(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<Looked> {
-        if self.is_indexed(&dir.raw()) { self.look_indexed(dir, name) } else { self.look_linear(dir, name) }
+        if self.dir_format.is_indexed(&dir.raw()) {
+            self.look_indexed(dir, name)
+        } else {
+            self.look_linear(dir, name)
+        }
     }
 
     pub(super) fn look_in(

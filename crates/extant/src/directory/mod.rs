@@ -104,11 +104,6 @@ impl Directories {
         Ok(())
     }
 
-    /// Whether the directory has an index that is to be used.
-    pub(crate) fn is_indexed(&self, dir: &RawInode) -> bool {
-        self.dir_format.has_index && dir.flags().contains(InodeFlags::INDEX) && !dir.has_inline_data()
-    }
-
     /// Blocks of a directory.
     ///
     /// # Errors
@@ -157,7 +152,7 @@ impl Directories {
 
     /// The first block of a directory, which holds `.` and `..`, and how many of its bytes entries cover.
     fn first_directory_buffer(&self, dir: &Arc<Inode>) -> Result<(Arc<Buffer>, usize)> {
-        let (kind, usable) = if self.is_indexed(&dir.raw()) {
+        let (kind, usable) = if self.dir_format.is_indexed(&dir.raw()) {
             (BufferKind::HtreeNode(dir.owner()), self.dir_format.block_bytes)
         } else {
             (BufferKind::Directory(dir.owner()), self.dir_format.usable)

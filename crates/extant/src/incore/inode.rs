@@ -207,6 +207,8 @@ pub(crate) struct InodeState {
     pub(crate) delalloc: DelallocState,
     /// Threads fill holes beside each other.
     is_filled: bool,
+    /// Of a directory: threads count subdirectories beside each other.
+    counts_subdirectories: bool,
     /// In the running transaction's list.
     pub(crate) dirty: bool,
     /// Freed in the running or an earlier transaction; the number may be allocated again.
@@ -220,6 +222,11 @@ pub(crate) struct InodeState {
 }
 
 impl InodeState {
+    /// Threads change the inode beside these fields.
+    fn changes_beside(&self) -> bool {
+        self.is_filled || self.counts_subdirectories
+    }
+
     /// Where the content ends, which the inode on the disk may not know yet.
     pub(crate) fn size(&self) -> u64 {
         self.raw.size().max(self.delalloc.end)
@@ -233,6 +240,7 @@ impl Inode {
             raw: Arc::new(raw),
             delalloc: DelallocState::default(),
             is_filled: false,
+            counts_subdirectories: false,
             dirty: false,
             deleted: false,
             sync_tid: None,
@@ -347,8 +355,8 @@ impl Inode {
     #[inline]
     pub(crate) fn state_mut(&self) -> BiasedWriteGuard<'_, InodeState, Mutex<()>> {
         let mut state = self.state.write();
-        if state.is_filled {
-            self.take_filled(&mut state);
+        if state.changes_beside() {
+            self.take_changes(&mut state);
         }
         state
     }
@@ -356,8 +364,8 @@ impl Inode {
     /// [`Inode::state_mut`], unless another thread holds it.
     pub(crate) fn try_state_mut(&self) -> Option<BiasedWriteGuard<'_, InodeState, Mutex<()>>> {
         let mut state = self.state.try_write()?;
-        if state.is_filled {
-            self.take_filled(&mut state);
+        if state.changes_beside() {
+            self.take_changes(&mut state);
         }
         Some(state)
     }
@@ -394,9 +402,16 @@ impl Inode {
         self.size.load(Ordering::Acquire) & IS_FILLED != 0
     }
 
-    /// Has what threads filled be in the fields.
+    /// Has what threads filled, and the subdirectories that they added, be in the fields.
     #[cold]
-    fn take_filled(&self, state: &mut InodeState) {
+    fn take_changes(&self, state: &mut InodeState) {
+        if let Some(map) = self.leaf_map() {
+            let added = map.take_subdirectories();
+            if added != 0 {
+                count_subdirectories(Arc::make_mut(&mut state.raw), added, true);
+            }
+            return;
+        }
         let before = state.delalloc.end;
         for own in self.paged().filled.get().into_iter().flatten() {
             state.delalloc.end = state.delalloc.end.max(own.end.load(Ordering::Acquire));
@@ -451,6 +466,24 @@ impl Inode {
     /// Notes that a directory's fields have the time of a change of names. To be called with the state's lock held.
     pub(crate) fn note_touch(&self, now: Timestamp, tid: TransactionId) {
         self.time_noted.store(touch(now, tid), Ordering::Release);
+    }
+
+    /// Counts `added` subdirectories of the directory, which has this map; its fields count them once they are locked to be changed.
+    pub(crate) fn count_beside_fields(&self, map: &LeafMap, added: i32) {
+        if map.counts_subdirectories() {
+            return map.count_subdirectories(added);
+        }
+        let mut state = self.state_mut();
+        state.counts_subdirectories = true;
+        map.count_subdirectories(added);
+    }
+
+    /// [`Inode::state`], with the subdirectories that threads counted beside it.
+    pub(crate) fn counted_state(&self) -> BiasedReadGuard<'_, InodeState, Mutex<()>> {
+        if self.leaf_map().is_some_and(LeafMap::counts_subdirectories) {
+            drop(self.state_mut());
+        }
+        self.state()
     }
 
     /// The leaves of a directory whose names threads change at once.
@@ -586,4 +619,42 @@ pub(crate) fn in_order<'n>(inodes: &[&'n Arc<Inode>]) -> Vec<&'n Arc<Inode>> {
     inodes.sort_by_key(|inode| inode.number);
     inodes.dedup_by_key(|inode| inode.number);
     inodes
+}
+/// Names of a file, and subdirectories of a directory without the `dir_nlink` feature: `EXT4_LINK_MAX`.
+pub(crate) const LINKS_MAX: u16 = 65_000;
+
+/// Counts `added` subdirectories more of a directory, or fewer. Past [`LINKS_MAX`] the count of an indexed one is 1 from then on.
+pub(crate) fn count_subdirectories(raw: &mut RawInode, added: i32, is_indexed: bool) {
+    let links = raw.links_count();
+    if links == 1 && (added < 0 || is_indexed) {
+        return;
+    }
+    let counted = i32::from(links) + added;
+    let counted = match added {
+        ..0 => counted.max(i32::from(links.min(2))),
+        _ if is_indexed && counted > i32::from(LINKS_MAX) => 1,
+        _ => counted,
+    };
+    raw.set_links_count(u16::try_from(counted).unwrap_or(u16::MAX));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subdirectories_are_counted_up_to_65000() {
+        let counted = |links, added, is_indexed| {
+            let mut raw = RawInode::new(256, 32).expect("a size of inodes");
+            raw.set_links_count(links);
+            count_subdirectories(&mut raw, added, is_indexed);
+            raw.links_count()
+        };
+        assert_eq!((counted(2, 3, true), counted(7, -5, true), counted(9, 0, true)), (5, 2, 9));
+        assert_eq!((counted(LINKS_MAX - 1, 1, true), counted(LINKS_MAX, 1, true)), (LINKS_MAX, 1));
+        assert_eq!((counted(1, 5, true), counted(1, -5, true), counted(1, -5, false)), (1, 1, 1));
+        // Of damaged disks: a count that is too low stays, and one that cannot be larger.
+        assert_eq!((counted(2, -1, true), counted(0, -1, true)), (2, 0));
+        assert_eq!((counted(LINKS_MAX, 1, false), counted(u16::MAX, 1, false)), (LINKS_MAX + 1, u16::MAX));
+    }
 }

@@ -21,7 +21,7 @@ use extant_ondisk::dir_hash::DirHasher;
 use extant_ondisk::{FsBlock, LogicalBlock};
 use extant_rt::{
     Arc, AtomicU32, AtomicU64, AtomicUsize, BiasedRwLock, LockClass, Mutex, OnceBox, Ordering, Padded,
-    RwLock, yield_now,
+    RwLock, SHARDS, thread_slot, yield_now,
 };
 
 use crate::incore::buffer::Buffer;
@@ -215,6 +215,9 @@ pub(crate) struct LeafMap {
     slots: Box<[OnceBox<[Padded<LeafSlot>; CHUNK]>]>,
     /// Held by who changes parts.
     changing: Padded<Mutex<()>>,
+    /// Subdirectories that threads added, less those that they removed, and that the directory's fields do not count yet: by thread, each
+    /// modulo 2^32.
+    subdirectories: OnceBox<[Padded<AtomicU32>; SHARDS]>,
     /// Leaves that the locks keep. It changes more often than what is beside it.
     kept: Padded<AtomicUsize>,
     left: LeafMapsLeft,
@@ -242,9 +245,28 @@ impl LeafMap {
             parts: std::array::from_fn(|_| OnceBox::new()),
             slots: (0..BLOCKS_MAX / CHUNK).map(|_| OnceBox::new()).collect(),
             changing: Padded(Mutex::new(LockClass::CACHE, ())),
+            subdirectories: OnceBox::new(),
             kept: Padded(AtomicUsize::new(0)),
             left,
         }
+    }
+
+    /// Whether threads count subdirectories beside the directory's fields.
+    pub(crate) fn counts_subdirectories(&self) -> bool {
+        self.subdirectories.get().is_some()
+    }
+
+    /// Has `added` subdirectories more for the fields to count.
+    pub(crate) fn count_subdirectories(&self, added: i32) {
+        let counts = self.subdirectories.get_or_init(|| std::array::from_fn(|_| Padded::default()));
+        counts[thread_slot() % SHARDS].fetch_add(added.cast_unsigned(), Ordering::Relaxed);
+    }
+
+    /// Those that the fields do not count yet: they are to count them now. The directory's fields are locked.
+    pub(crate) fn take_subdirectories(&self) -> i32 {
+        let counts = self.subdirectories.get().into_iter().flatten();
+        let changed = counts.filter(|count| count.load(Ordering::Relaxed) != 0);
+        changed.map(|count| count.swap(0, Ordering::Relaxed)).fold(0, u32::wrapping_add).cast_signed()
     }
 
     /// The lock of a leaf.

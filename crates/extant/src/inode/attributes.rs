@@ -189,7 +189,7 @@ const NOT_MAPPED: InodeFlags = InodeFlags::VERITY
 impl Inodes {
     /// What `stat` reports.
     pub(crate) fn attributes(&self, inode: &Inode) -> Metadata {
-        let state = inode.state();
+        let state = inode.counted_state();
         let (mut size, delalloc) = (state.size(), state.delalloc);
         let mut written;
         let raw = match delalloc.time {

@@ -1,7 +1,9 @@
 //! How directories are laid out, which the superblock says.
 
 use extant_ondisk::dir_hash::{DirHasher, HashVersion};
-use extant_ondisk::{CompatFeatures, FileType, IncompatFeatures, InodeFlags, SuperFlags, Superblock, dirent};
+use extant_ondisk::{
+    CompatFeatures, FileType, IncompatFeatures, InodeFlags, RawInode, SuperFlags, Superblock, dirent,
+};
 
 /// How the directories of a volume are laid out.
 #[derive(Clone, Copy, Debug)]
@@ -64,5 +66,10 @@ impl DirFormat {
             FileType::Unknown => None,
             file_type => self.has_file_type.then_some(file_type),
         }
+    }
+
+    /// Whether a directory has an index that is to be used.
+    pub(crate) fn is_indexed(&self, dir: &RawInode) -> bool {
+        self.has_index && dir.flags().contains(InodeFlags::INDEX) && !dir.has_inline_data()
     }
 }

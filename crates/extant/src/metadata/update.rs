@@ -24,7 +24,7 @@ use extant_rt::{Arc, BiasedWriteGuard, Mutex, Ordering, yield_now};
 
 use crate::error::{Location, Result};
 use crate::incore::buffer::{Buffer, BufferKind};
-use crate::incore::inode::{Inode, InodeState};
+use crate::incore::inode::{Inode, InodeState, count_subdirectories};
 use crate::metadata::SbInfo;
 use crate::metadata::fast_commit::NameChange;
 use crate::metadata::quota::Charge;
@@ -296,6 +296,21 @@ impl<'v> MetadataUpdate<'v> {
                 raw.set_flags(raw.flags() - InodeFlags::INDEX);
             }
         });
+    }
+
+    /// Counts `added` subdirectories of a directory, or fewer; those of one whose names threads change at once so that they write no common
+    /// line.
+    pub(crate) fn count_subdirectories(&mut self, dir: &Arc<Inode>, added: i32) {
+        let sbi = self.sbi;
+        // Without the feature there may be no more than the fields count.
+        let Some(map) = dir.leaf_map().filter(|_| sbi.features.has_dir_nlink) else {
+            return self.modify_inode(dir, InodeDirty::Attributes, |raw| {
+                count_subdirectories(raw, added, sbi.dir_format.is_indexed(raw));
+            });
+        };
+        // With its times it is in the transaction, and the freeze has the fields count what was added.
+        self.touch_directory(dir);
+        dir.count_beside_fields(map, added);
     }
 
     fn modify_state<R>(

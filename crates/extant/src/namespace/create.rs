@@ -5,7 +5,7 @@
 use extant_ondisk::{FileType, RawInode};
 use extant_rt::Arc;
 
-use super::{add_subdirectory, check_new_name};
+use super::check_new_name;
 use crate::directory::{InsertPlan, Insertion, LeafHold};
 use crate::error::{Error, Result};
 use crate::incore::inode::Inode;
@@ -139,8 +139,7 @@ impl Namespace {
         update.insert_entry(self, dir, plan, entry)?;
         update.track_name(NameChange::Creat, dir, &inode, name);
         if is_directory {
-            let is_indexed = self.is_indexed(&dir.raw());
-            update.modify_inode(dir, InodeDirty::Attributes, |parent| add_subdirectory(parent, is_indexed));
+            update.count_subdirectories(dir, 1);
         }
         self.note_name(dir, name, Some(&inode));
         self.finish_names(update, &[dir])?;

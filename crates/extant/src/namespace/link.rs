@@ -5,7 +5,7 @@
 use extant_ondisk::{InodeFlags, RawInode};
 use extant_rt::Arc;
 
-use super::{LINKS_MAX, check_new_name, check_old_name, check_project, is_directory, remove_subdirectory};
+use super::{LINKS_MAX, check_new_name, check_old_name, check_project, is_directory};
 use crate::directory::{Found, InsertPlan, Insertion, LeafHold};
 use crate::error::{Error, Result};
 use crate::incore::inode::Inode;
@@ -130,7 +130,7 @@ impl Namespace {
     /// Takes `INODE` of both directories, that of the parent shared and with it `LEAF`, or alone.
     pub(crate) fn rmdir(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<()> {
         check_old_name(name)?;
-        self.check_directory(&dir.raw())?;
+        self.check_directory(&self.attributes_of_directory(dir))?;
         self.writable()?;
         loop {
             let child = self.lookup(dir, name)?;
@@ -165,7 +165,7 @@ impl Namespace {
         let mut update = self.begin(need)?;
         update.remove_entry(dir, &found)?;
         self.note_removal(dir, name);
-        update.modify_inode(dir, InodeDirty::Attributes, remove_subdirectory);
+        update.count_subdirectories(dir, -1);
         update.drop_all_links(child);
         update.delete_or_orphan(self, child)?;
         self.finish_names(update, &[dir])

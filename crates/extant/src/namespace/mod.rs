@@ -42,13 +42,10 @@ use self::dcache::DirIdentity;
 use crate::directory::{Found, HeldDirectory, LeafHold};
 use crate::error::{Error, Location, Result};
 use crate::file::Files;
-use crate::incore::inode::Inode;
+use crate::incore::inode::{Inode, LINKS_MAX};
 use crate::incore::inode_cache::InodeRef;
 use crate::inode::attributes::Metadata;
 use crate::metadata::update::MetadataUpdate;
-
-/// Names of a file, and subdirectories of a directory without the `dir_nlink` feature: `EXT4_LINK_MAX`.
-const LINKS_MAX: u16 = 65_000;
 
 /// The names of a mounted file system.
 pub(crate) struct Namespace {
@@ -256,7 +253,7 @@ impl Namespace {
     /// Checks that a directory may have one more subdirectory.
     fn check_subdirectories(&self, dir: &RawInode) -> Result<()> {
         let links = dir.links_count();
-        let counts_on = self.features.has_dir_nlink && self.is_indexed(dir);
+        let counts_on = self.features.has_dir_nlink && self.dir_format.is_indexed(dir);
         if links >= LINKS_MAX && !counts_on { Err(Error::TooManyLinks) } else { Ok(()) }
     }
 }
@@ -287,24 +284,6 @@ fn check_old_name(name: &[u8]) -> Result<()> {
         return Err(Error::InvalidArgument("`.` and `..` cannot be removed or renamed"));
     }
     Ok(())
-}
-
-/// Counts one more subdirectory. Past 65,000 the count is 1 from then on.
-fn add_subdirectory(raw: &mut RawInode, is_indexed: bool) {
-    let links = raw.links_count();
-    if is_indexed && (links >= LINKS_MAX || links == 1) {
-        raw.set_links_count(1);
-    } else {
-        raw.set_links_count(links.saturating_add(1));
-    }
-}
-
-/// Counts one subdirectory less, unless they are too many to count.
-fn remove_subdirectory(raw: &mut RawInode) {
-    let links = raw.links_count();
-    if links > 2 {
-        raw.set_links_count(links - 1);
-    }
 }
 
 fn is_directory(raw: &RawInode) -> bool {

@@ -122,7 +122,7 @@ impl MetadataUpdate<'_> {
     /// `NoInodes`, and nothing was changed; `Corrupt` bitmaps.
     pub(super) fn make_inode(&mut self, dir: &Arc<Inode>, plan: &InodePlan<'_, '_>) -> Result<InodeRef> {
         let sbi = self.sbi;
-        let is_top = || dir.number == InodeNumber::ROOT || dir.raw().flags().contains(InodeFlags::TOPDIR);
+        let is_top = || dir.number == InodeNumber::ROOT || dir.flags().contains(InodeFlags::TOPDIR);
         let kind = match plan.kind {
             NewKind::Directory if is_top() => InodeKind::TopDirectory,
             NewKind::Directory => InodeKind::Directory,

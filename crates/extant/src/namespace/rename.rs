@@ -6,9 +6,7 @@ use extant_ondisk::{FileType, InodeNumber, Structure};
 use extant_rt::{Arc, MutexGuard};
 
 use super::new_inode::InodePlan;
-use super::{
-    New, NewKind, add_subdirectory, check_new_name, check_old_name, check_project, remove_subdirectory,
-};
+use super::{New, NewKind, check_new_name, check_old_name, check_project};
 use crate::directory::{Directories, Found, HeldPair, InsertPlan, Insertion, LeafHold, Looked};
 use crate::error::{Error, Location, Result};
 use crate::incore::inode::Inode;
@@ -303,10 +301,9 @@ impl Namespace {
         update.track_name(NameChange::Unlink, from, child, names.from_name);
         if let Some(found) = parent_entry {
             update.replace_entry(child, &found, to.number, FileType::Directory)?;
-            update.modify_inode(from, InodeDirty::Attributes, remove_subdirectory);
+            update.count_subdirectories(from, -1);
             if entries.target.is_none() {
-                let is_indexed = self.is_indexed(&to.raw());
-                update.modify_inode(to, InodeDirty::Attributes, |raw| add_subdirectory(raw, is_indexed));
+                update.count_subdirectories(to, 1);
             }
         }
         let now = update.now();
@@ -380,9 +377,8 @@ impl Namespace {
         }
         if child_moves != target_moves {
             let (more, fewer) = if child_moves { (to, from) } else { (from, to) };
-            let is_indexed = self.is_indexed(&more.raw());
-            update.modify_inode(more, InodeDirty::Attributes, |raw| add_subdirectory(raw, is_indexed));
-            update.modify_inode(fewer, InodeDirty::Attributes, remove_subdirectory);
+            update.count_subdirectories(more, 1);
+            update.count_subdirectories(fewer, -1);
         }
         update.touch_directory(from);
         update.touch_directory(to);
@@ -422,7 +418,7 @@ impl MetadataUpdate<'_> {
     ) -> Result<()> {
         if target.is_directory() {
             if !by_moved_directory {
-                self.modify_inode(to, InodeDirty::Attributes, remove_subdirectory);
+                self.count_subdirectories(to, -1);
             }
             self.drop_all_links(target);
             return self.delete_or_orphan(inodes, target);

@@ -25,7 +25,6 @@ use extant_rt::Arc;
 
 use self::extents::difference;
 use self::plan::{Plan, PlannedInode, PlannedName, damaged};
-use super::{add_subdirectory, remove_subdirectory};
 use crate::directory::Insertion;
 use crate::error::{Error, Result};
 use crate::incore::inode::Inode;
@@ -251,14 +250,13 @@ impl MetadataUpdate<'_> {
                 let insert = names.plan_insert(&dir, &dir.raw(), name)?;
                 self.insert_entry(names, &dir, insert, Insertion { name, inode: number, file_type })?;
                 if is_directory {
-                    let is_indexed = names.is_indexed(&dir.raw());
-                    self.modify_inode(&dir, InodeDirty::Attributes, |raw| add_subdirectory(raw, is_indexed));
+                    self.count_subdirectories(&dir, 1);
                 }
             }
             (Some(found), false) if found.inode == number => {
                 self.remove_entry(&dir, &found)?;
                 if is_directory {
-                    self.modify_inode(&dir, InodeDirty::Attributes, remove_subdirectory);
+                    self.count_subdirectories(&dir, -1);
                 }
             }
             _ => return Ok(()),

@@ -496,6 +496,49 @@ fn a_leaf_that_is_not_divided_gives_its_block_back() {
 }
 
 #[test]
+fn subdirectories_that_threads_make_and_remove_are_counted() {
+    if !has_threads() || !has_e2fsprogs() {
+        return;
+    }
+    const EACH: u32 = 60;
+    let device = Arc::new(format(&["-b", "1024", "-N", "4096"], 48 << 10, &[]).0);
+    let volume = super::disk::mount(&device);
+    let dir = directory(&volume, 60);
+    volume.share_directory(&dir);
+    let links = || u32::from(volume.attributes(&dir).links);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (volume, dir, links) = (&volume, &dir, &links);
+            scope.spawn(move || {
+                for index in 0..EACH {
+                    volume.create(dir, &name(thread, index), &new(NewKind::Directory)).expect("a directory");
+                    // One's own are counted at once: a third of them is removed again.
+                    assert!(links() > 2 + index - index / 3, "{}", links());
+                    if index % 3 == 2 {
+                        volume.rmdir(dir, &name(thread, index - 1)).expect("an empty directory");
+                    }
+                    if index % 16 == 7 {
+                        volume.sync().expect("synced");
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(links(), 2 + THREADS * (EACH - EACH / 3));
+    // What was not asked for is counted, too.
+    volume.create(&dir, &name(900, 0), &new(NewKind::Directory)).expect("a directory");
+    volume.rmdir(&dir, &name(0, 0)).expect("an empty directory");
+    volume.create(&dir, &name(900, 1), &new(NewKind::Directory)).expect("a directory");
+    let counted = dir.raw().links_count();
+    volume.sync().expect("synced");
+    assert_ne!(dir.raw().links_count(), counted, "the fields counted it before the freeze");
+    assert_eq!(links(), 2 + THREADS * (EACH - EACH / 3) + 1);
+    drop(dir);
+    volume.unmount().expect("unmounted");
+    assert_clean(&*device, "subdirectories that threads made");
+}
+
+#[test]
 fn any_crash_of_threads_in_one_directory_leaves_it_whole_with_what_was_synced() {
     if !has_threads() || !has_e2fsprogs() {
         return;
@@ -522,8 +565,17 @@ fn any_crash_of_threads_in_one_directory_leaves_it_whole_with_what_was_synced() 
                     volume.create(dir, &name(thread, index), &new(NewKind::File)).expect("a file");
                     let passing = name(100 + thread, index);
                     volume.create(dir, &passing, &new(NewKind::File)).expect("a file");
-                    match random.below(6) {
+                    match random.below(8) {
                         0 => {}
+                        6 => {
+                            volume.unlink(dir, &passing).expect("a name");
+                            volume.create(dir, &passing, &new(NewKind::Directory)).expect("a directory");
+                        }
+                        7 => {
+                            let sub = name(400 + thread, index);
+                            volume.create(dir, &sub, &new(NewKind::Directory)).expect("a directory");
+                            volume.rmdir(dir, &sub).expect("an empty directory");
+                        }
                         1..3 => {
                             let moved = name(200 + thread, index);
                             volume.rename(dir, &passing, dir, &moved, plain()).expect("a name");

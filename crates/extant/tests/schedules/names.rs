@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use extant::{Dir, Error, New, NewKind, RenameFlags};
+use extant::{Dir, Error, Filesystem, New, NewKind, RenameFlags};
 use extant_rt::{AtomicUsize, Ordering, explore, parallel};
 
 use super::{Random, SCHEDULES, device, disk, mount, plan, remounted};
@@ -15,6 +15,7 @@ const STEPS: u64 = 6;
 const OWN: u64 = 6;
 const CONTESTED: u64 = 2;
 
+const DIRECTORY: New<'_> = New { kind: NewKind::Directory, mode: 0o755, ..FILE };
 const FILE: New<'_> = New { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0, times: None, xattrs: &[] };
 
 fn name(of: &str, number: u64) -> Vec<u8> {
@@ -27,6 +28,11 @@ fn listed(dir: &Dir) -> BTreeSet<Vec<u8>> {
     let names: BTreeSet<_> = entries.iter().map(|entry| entry.name.clone()).collect();
     assert_eq!(names.len(), entries.len(), "a name twice");
     names
+}
+
+/// The names of the directory itself.
+fn links_of(fs: &Filesystem) -> usize {
+    usize::from(fs.metadata("/d").expect("a directory").links)
 }
 
 /// Makes what is wanted of a name happen, which it does if the name is there, or is not.
@@ -48,7 +54,17 @@ fn change(dir: &Dir, task: usize, seed: u64, contested: &[AtomicUsize]) -> BTree
         let number = random.below(CONTESTED);
         let common = name("common", number);
         let common_count = &contested[number as usize];
-        match random.below(13) {
+        match random.below(15) {
+            13..15 => {
+                let sub = name(&format!("dir-{task}"), random.below(OWN));
+                if there.contains(&sub) {
+                    dir.rmdir(&sub).expect("an empty directory");
+                    there.remove(&sub);
+                } else {
+                    drop(dir.create_dir(&sub, &DIRECTORY).expect("a directory"));
+                    there.insert(sub);
+                }
+            }
             0..4 => {
                 if expect(dir.create(&own, &FILE).map(drop), !there.contains(&own)) {
                     assert!(dir.lookup(&own).is_ok());
@@ -97,10 +113,7 @@ fn names_of_a_shared_directory() {
         return;
     }
     let content = disk(|fs| {
-        let dir = fs
-            .dir("/")
-            .expect("the root")
-            .create_dir(b"d", &New { kind: NewKind::Directory, mode: 0o755, ..FILE });
+        let dir = fs.dir("/").expect("the root").create_dir(b"d", &DIRECTORY);
         let dir = dir.expect("a directory");
         (0..STAYING).for_each(|number| drop(dir.create(&name("stays", number), &FILE).expect("a file")));
     });
@@ -115,10 +128,13 @@ fn names_of_a_shared_directory() {
         let made = (0..CONTESTED).filter(|number| contested[*number as usize].load(Ordering::SeqCst) == 1);
         expected.extend(made.map(|number| name("common", number)));
         assert!(listed(&dir) == expected, "seed {seed}");
+        let links = 2 + expected.iter().filter(|name| name.starts_with(b"dir-")).count();
+        assert_eq!(links_of(&fs), links, "seed {seed}");
         drop(dir);
         let fs = remounted(fs, device, seed);
         let dir = fs.dir("/d").expect("a directory");
         assert!(listed(&dir) == expected, "seed {seed}: on the disk");
+        assert_eq!(links_of(&fs), links, "seed {seed}: on the disk");
         assert!(expected.iter().all(|name| dir.lookup(name).is_ok()), "seed {seed}: on the disk");
     });
 }

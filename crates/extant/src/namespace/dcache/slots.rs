@@ -9,7 +9,7 @@ use extant_rt::{
 use super::Dentry;
 
 /// Slots that come into memory together, and are filled by one thread.
-const CHUNK: usize = 64;
+const CHUNK: usize = 128;
 
 /// The slots, filled again in the order in which they were filled, in chunks of a thread's own: what is made together lies
 /// together, and threads that make names at once write lines of their own, also where each is filled for the hundredth time.

@@ -64,7 +64,7 @@ pub(super) fn directory_buffer(
 ) -> Result<(Arc<Buffer>, usize)> {
     let location = Location::of(Structure::DirectoryBlock).inode(dir.number);
     let format = &volume.dir_format;
-    let is_indexed = volume.is_indexed(&dir.raw());
+    let is_indexed = volume.dir_format.is_indexed(&dir.raw());
     let is_node = is_indexed && {
         let held = volume.buffers.get(block.0, Arc::clone).map(|buffer| buffer.bytes());
         let bytes = held.map_or_else(|| volume.read_block(block, location), Ok)?;
