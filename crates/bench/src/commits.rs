@@ -1,4 +1,4 @@
-//! What a commit's time goes to while threads sync, and what of it could run beside the commit before.
+//! What a commit's time goes to while threads sync.
 //!
 //! On a modelled device, in real time, so that requests of several threads are under way at once.
 
@@ -46,6 +46,9 @@ struct Round {
 
 /// Prints, for each load and number of threads, what commits took.
 pub fn measure(rounds: usize, threads: &[usize], device: &str, time: Duration, dir: &Path) -> Result<()> {
+    if threads.contains(&0) {
+        return Err("--threads: a load needs at least one thread".into());
+    }
     let model = Model::kept(device)?;
     println!("{device}, {rounds} rounds of {} ms; us of a commit and of a sync\n", time.as_millis());
     println!(

@@ -80,8 +80,8 @@ impl Directory for HostDir {
         renameat(&self.0, name, &to.0, new)
     }
 
-    fn link(&self, file: &OwnedFd, name: &str) -> Result<(), Errno> {
-        linkat(file, "", &self.0, name, AtFlags::EMPTY_PATH)
+    fn link(&self, name: &str, to: &Self, new: &str) -> Result<(), Errno> {
+        linkat(&self.0, name, &to.0, new, AtFlags::empty())
     }
 
     fn list(&self, visit: &mut dyn FnMut(&str)) -> Result<(), Errno> {

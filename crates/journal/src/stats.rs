@@ -28,7 +28,8 @@ pub struct Stats {
     pub start_waits: u64,
     /// Nanoseconds in which no handle could open, because a commit waited for the open ones or froze what they changed.
     pub locked_ns: u64,
-    /// Nanoseconds from the first request of each commit to its start: it waited for the commit before it and for threads that join it.
+    /// Nanoseconds from when the thread that made a commit, of either kind, asked for it to its start: it waited for the commit before it
+    /// and for threads that join it.
     pub request_delay_ns: u64,
     /// Nanoseconds in which the client made the final bytes of what had changed, with their checksums.
     pub materialise_ns: u64,

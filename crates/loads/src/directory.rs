@@ -34,8 +34,8 @@ pub trait Directory {
     fn remove_dir(&self, name: &str) -> Result<(), Self::Error>;
     /// Gives a file another name, in this directory or in another one.
     fn rename(&self, name: &str, to: &Self, new: &str) -> Result<(), Self::Error>;
-    /// Gives a file a further name here.
-    fn link(&self, file: &Self::File, name: &str) -> Result<(), Self::Error>;
+    /// Gives a file a further name, in this directory or in another one.
+    fn link(&self, name: &str, to: &Self, new: &str) -> Result<(), Self::Error>;
     /// Visits all names.
     fn list(&self, visit: &mut dyn FnMut(&str)) -> Result<(), Self::Error>;
     /// Where a file ends.
@@ -107,8 +107,8 @@ impl Directory for Dir {
         Self::rename(self, name.as_bytes(), to, new.as_bytes(), RenameFlags::default())
     }
 
-    fn link(&self, file: &File, name: &str) -> Result<(), Error> {
-        Self::link(self, file, name.as_bytes())
+    fn link(&self, name: &str, to: &Self, new: &str) -> Result<(), Error> {
+        Self::link(to, &self.lookup(name.as_bytes())?, new.as_bytes())
     }
 
     fn list(&self, visit: &mut dyn FnMut(&str)) -> Result<(), Error> {

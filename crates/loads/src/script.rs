@@ -14,8 +14,8 @@ use crate::{
 use Before::{BlockForEach, Common, CommonEmpty, Deep, FileForEach, Files, Nothing};
 use File::{Any, AnyOfAll, Next, Turn};
 use Operation::{
-    Append, Create, Link, List, Mkdir, MoveToShared, Open, Read, ReadAll, RenameToNext, Rmdir, Shrink, Stat,
-    StatDeep, Sync, Unlink, Write,
+    Append, Create, LinkInShared, List, Mkdir, MoveToShared, Open, Read, ReadAll, RenameToNext, Rmdir,
+    Shrink, Stat, StatDeep, Sync, Unlink, Write,
 };
 use Place::{Own, Shared};
 
@@ -61,8 +61,8 @@ enum Operation {
     Unlink(File),
     RenameToNext,
     MoveToShared,
-    /// Gives the file a further name.
-    Link(File),
+    /// Gives the thread's own file a further name.
+    LinkInShared,
     Mkdir(File),
     Rmdir(File),
     List(Place),
@@ -177,8 +177,8 @@ static OTHERS: [Script; 6] = [
         load: Load::LinkShared,
         title: "link of a file of one's own in a directory of all, 1000 times, and unlink",
         before: Files(Own, 1, 0),
-        first: &[Open(Any(Own))],
-        round: &[(Link(Next(Shared)), LISTED), (Unlink(Next(Shared)), LISTED)],
+        first: &[],
+        round: &[(LinkInShared, LISTED), (Unlink(Next(Shared)), LISTED)],
         counts: &[Step::Link, Step::Unlink],
     },
     Script {
@@ -256,10 +256,11 @@ impl Script {
             |file| matches!(file, Next(Shared) | Turn(Shared) | Any(Shared) | AnyOfAll | File::Common);
         let operations = self.first.iter().chain(self.round.iter().map(|(operation, _)| operation));
         operations.copied().any(|operation| match operation {
-            Create(file) | Open(file) | Stat(file) | Unlink(file) | Link(file) | Mkdir(file)
-            | Rmdir(file) => is_of_all(file),
+            Create(file) | Open(file) | Stat(file) | Unlink(file) | Mkdir(file) | Rmdir(file) => {
+                is_of_all(file)
+            }
             List(place) => place == Shared,
-            MoveToShared => true,
+            LinkInShared | MoveToShared => true,
             _ => false,
         })
     }
@@ -449,12 +450,9 @@ impl<'a, D: Directory> Thread<'a, D> {
                 dir.unlink(name)?;
                 Step::Unlink
             }
-            Link(file) => {
-                let Some(linked) = self.file.take() else { return Ok(()) };
-                let (dir, name) = self.find(file);
-                let done = dir.link(&linked.0, name);
-                self.file = Some(linked);
-                done?;
+            LinkInShared => {
+                let own = self.name(0).to_owned();
+                self.part.dir.link(&own, self.part.shared, self.name(self.index))?;
                 Step::Link
             }
             Mkdir(file) => {

@@ -99,8 +99,9 @@ impl Directory for Model {
         Ok(())
     }
 
-    fn link(&self, file: &Contents, name: &str) -> Result<(), &'static str> {
-        let taken = self.1.borrow_mut().insert(self.path(name), file.clone());
+    fn link(&self, name: &str, to: &Self, new: &str) -> Result<(), &'static str> {
+        let file = self.open(name)?;
+        let taken = self.1.borrow_mut().insert(to.path(new), file);
         if taken.is_some() { Err("the name is taken") } else { Ok(()) }
     }
 

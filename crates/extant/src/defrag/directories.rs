@@ -86,7 +86,7 @@ impl Defrag<'_, '_> {
         let map = Map::read(volume, dir.number, &raw)?;
         let runs = runs_of(&map.pieces).len() as u64;
         let format = volume.dir_format;
-        let root = if volume.dir_format.is_indexed(&raw) { Some(self.root_of(dir, &map)?) } else { None };
+        let root = if format.is_indexed(&raw) { Some(self.root_of(dir, &map)?) } else { None };
         let default = format.default_hasher();
         let hasher = match root {
             Some(root) => DirHasher::new(root.hash_version(format.unsigned_hash), format.hash_seed),

@@ -471,11 +471,11 @@ impl Inode {
     /// Counts `added` subdirectories of the directory, which has this map; its fields count them once they are locked to be changed.
     pub(crate) fn count_beside_fields(&self, map: &LeafMap, added: i32) {
         if map.counts_subdirectories() {
-            return map.count_subdirectories(added);
+            return map.add_subdirectories(added);
         }
         let mut state = self.state_mut();
         state.counts_subdirectories = true;
-        map.count_subdirectories(added);
+        map.add_subdirectories(added);
     }
 
     /// [`Inode::state`], with the subdirectories that threads counted beside it.
@@ -620,6 +620,7 @@ pub(crate) fn in_order<'n>(inodes: &[&'n Arc<Inode>]) -> Vec<&'n Arc<Inode>> {
     inodes.dedup_by_key(|inode| inode.number);
     inodes
 }
+
 /// Names of a file, and subdirectories of a directory without the `dir_nlink` feature: `EXT4_LINK_MAX`.
 pub(crate) const LINKS_MAX: u16 = 65_000;
 

@@ -4,7 +4,7 @@
 //! in parts by hash: threads that look for names in different leaves write no common line, and a leaf that is divided changes the parts of its
 //! own hashes alone. A lock keeps its leaf, so that threads find that past the cache, too.
 //!
-//! Some 60 KiB each at first, and with 60,000 leaves 10 MiB; a mounted file system has [`COUNT_MAX`] at most. When too many leaves begin in a
+//! Some 60 KiB each at first, 8 KiB more with subdirectories, and with 60,000 leaves 10 MiB; a mounted file system has [`COUNT_MAX`] at most. When too many leaves begin in a
 //! part, more parts show all of them before those that did are left.
 //!
 //! Locks: `LEAF`, two in the order of their keys; inside `LEAF_BLOCK`, then `INDEX`; inside these `CACHE`, one for all parts.
@@ -257,7 +257,7 @@ impl LeafMap {
     }
 
     /// Has `added` subdirectories more for the fields to count.
-    pub(crate) fn count_subdirectories(&self, added: i32) {
+    pub(crate) fn add_subdirectories(&self, added: i32) {
         let counts = self.subdirectories.get_or_init(|| std::array::from_fn(|_| Padded::default()));
         counts[thread_slot() % SHARDS].fetch_add(added.cast_unsigned(), Ordering::Relaxed);
     }
