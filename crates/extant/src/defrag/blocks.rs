@@ -120,7 +120,7 @@ impl Defrag<'_, '_> {
             }
         }
         let space = &mut self.space;
-        let new = NewMap::build(volume, inode.owner(), map.kind, &new, &mut || space.take_one())?;
+        let new = NewMap::build(volume, inode.owner(), map.kind, &new, &mut || space.take_one(map.kind))?;
         let nodes = |count: usize| count as u64 * block_size;
         let bytes = inode.raw().blocks_bytes(block_size as u32) + nodes(new.nodes.len());
         let content = NewContent {

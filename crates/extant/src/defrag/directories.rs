@@ -192,7 +192,7 @@ impl Defrag<'_, '_> {
         }
         let block_size = u64::from(volume.geometry.block_size);
         let space = &mut self.space;
-        let map = NewMap::build(volume, dir.owner(), old.kind, &pieces, &mut || space.take_one())?;
+        let map = NewMap::build(volume, dir.owner(), old.kind, &pieces, &mut || space.take_one(old.kind))?;
         let bytes = dir.raw().blocks_bytes(block_size as u32).saturating_sub(freed.len() as u64 * block_size);
         let content = NewContent {
             root: map.root,

@@ -12,7 +12,11 @@ use extant_alloc::{Error as AllocError, MayUse};
 use extant_ondisk::{FsBlock, GroupNumber, Run};
 
 use crate::error::{Error, Result};
+use crate::mapping::MapKind;
 use crate::mount::Volume;
+
+/// Free blocks that are looked at for one that needs no commit.
+const LOOKS_MAX: usize = 64;
 
 /// The free runs of a file system.
 pub(super) struct Space<'v> {
@@ -141,22 +145,35 @@ impl<'v> Space<'v> {
         Ok(is_taken && (self.cut(start, len.into()) || !self.is_dry_run))
     }
 
-    /// One block, out of a short run.
+    /// One block for a node of a map.
+    ///
+    /// It does not move for free space. A map of block numbers has many: they go into the first free blocks of the disk, side by side, where
+    /// they part no free run. A tree of extents has few, which fill the shortest free runs.
     ///
     /// # Errors
     /// `NoSpace`; `Io`; `Corrupt`; the journal's.
-    pub(super) fn take_one(&mut self) -> Result<u64> {
-        /// Runs that are looked at for one that needs no commit.
-        const LOOKS_MAX: usize = 64;
+    pub(super) fn take_one(&mut self, kind: MapKind) -> Result<u64> {
         // A block that another thread takes is gone from the list then.
         for _ in 0..LOOKS_MAX {
-            let free = self.fitting(1).take(LOOKS_MAX).find(|(_, start)| !self.is_uncommitted(*start, 1));
-            let (_, start) = free.or_else(|| self.fitting(1).next()).ok_or(Error::NoSpace)?;
+            let found = match kind {
+                MapKind::Indirect => self.first_committed(self.by_start.keys().copied()),
+                MapKind::Extents | MapKind::None => {
+                    self.first_committed(self.fitting(1).map(|(_, start)| start))
+                }
+            };
+            let start = found.ok_or(Error::NoSpace)?;
             if self.take(start, 1)? {
                 return Ok(start);
             }
         }
         Err(Error::NoSpace)
+    }
+
+    /// The first of these blocks that needs no commit; the first of all if none is found soon.
+    fn first_committed(&self, starts: impl Iterator<Item = u64>) -> Option<u64> {
+        let mut starts = starts.take(LOOKS_MAX).peekable();
+        let first = starts.peek().copied();
+        starts.find(|start| !self.is_uncommitted(*start, 1)).or(first)
     }
 
     fn is_uncommitted(&self, start: u64, len: u64) -> bool {

@@ -61,6 +61,30 @@ fn files_come_into_as_few_runs_as_they_need_and_free_runs_grow() {
     }
 }
 
+#[test]
+fn nodes_of_maps_come_to_lie_side_by_side_where_they_part_no_free_run() {
+    let arguments = ["-b1024", "-Jsize=1", "-O^extents,^64bit,^metadata_csum,^uninit_bg"];
+    let Some(image) = Image::made(8 * MIB, &arguments) else { return };
+    let fs = image.mount();
+    // Maps of both have a node.
+    let content = [vec![1; 20 << 10], vec![1; 100 << 10]];
+    let path = |number: usize| format!("/{number}");
+    let made = (0..).take_while(|number| fs.write(path(*number), &content[number % 2]).is_ok()).count();
+    // The file that did not fit has a name too.
+    (0..=made).filter(|number| number % 2 == 1).for_each(|number| {
+        fs.remove_file(path(number)).expect("a file");
+    });
+    fs.sync().expect("sync");
+    let before = measure(&fs);
+    let done = defrag(&fs);
+    let after = measure(&fs);
+    println!("{before:?}\n  {after:?}\n  {done:?}");
+    assert!(before.free_runs > 40 && before.longest_free < 500, "{before:?}");
+    assert!(10 * after.longest_free > 9 * after.free_blocks, "{after:?}");
+    fs.unmount().expect("unmount");
+    image.assert_clean("nodes of maps");
+}
+
 /// A tree without what may change of a directory: its size, and whether it has an index.
 pub fn without_sizes(tree: Census) -> Census {
     let shortened = |told: String| match told.starts_with("Directory") {
