@@ -102,11 +102,27 @@ impl Journal {
         self.commit_in_group(self.running_tid(), Kind::AtOnce)
     }
 
-    /// Commits the transaction `tid`, which is full, unless another thread does: returns when handles may open on the next one.
+    /// Has the transaction `tid`, which is full, committed: by the background thread, if there is one. Returns when handles may open again.
     ///
     /// # Errors
     /// As [`Journal::commit`].
     pub(crate) fn commit_full(&self, tid: TransactionId) -> Result<()> {
+        if !self.background.ask_for_full(tid) {
+            return self.commit_full_here(tid);
+        }
+        let _rank = Rank::enter(LockClass::HANDLE, 0);
+        let mut state = self.state.lock();
+        while self.running_tid() == tid && self.background.has_full() && state.aborted.is_none() {
+            state = self.wait(state);
+        }
+        Self::check_aborted(&state)
+    }
+
+    /// Commits the transaction `tid`, which is full, unless another thread does: returns when handles may open on the next one.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`].
+    pub(crate) fn commit_full_here(&self, tid: TransactionId) -> Result<()> {
         self.commit_in_group(tid, Kind::Full)
     }
 

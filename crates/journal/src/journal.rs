@@ -363,7 +363,7 @@ impl Journal {
         self.background.ask_for_commit();
     }
 
-    /// Commits, checkpoints, marks the log empty and stops the background thread. No handle opens afterwards.
+    /// Commits, checkpoints, marks the log empty and stops the background threads. No handle opens afterwards.
     /// Closing again changes nothing.
     ///
     /// # Errors

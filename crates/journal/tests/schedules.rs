@@ -7,6 +7,7 @@ mod plan;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
+use std::time::Duration;
 
 use common::{Rng, empty_log, format_log, read_block};
 use extant_block::{BlockDevice, MemoryDevice};
@@ -14,7 +15,7 @@ use extant_journal::{BoxError, Client, Error, FinalBlock, Journal, LogMap, Optio
 use extant_ondisk::fast_commit::{Change, Dentry};
 use extant_ondisk::jbd2::Incompat;
 use extant_ondisk::{FsBlock, InodeNumber, TransactionId};
-use extant_rt::{Arc, Weak, explore, parallel, yield_now};
+use extant_rt::{Arc, HAS_THREADS, Weak, explore, parallel, yield_now};
 
 /// Schedules of each kind in a run of all tests: a few seconds.
 const SCHEDULES: usize = 500;
@@ -187,12 +188,15 @@ fn no_handle_is_open_in_a_freeze_and_no_freed_block_is_written_over() {
         let device = Arc::new(MemoryDevice::new(128 * u64::from(BLOCK)));
         let map = format_log(&*device, BLOCK, LOG, LOG_BLOCKS);
         let journal = Journal::open(device.clone(), device.clone(), BLOCK, map.clone(), Options::default());
-        let journal = journal.expect("an empty log");
+        let journal = Arc::new(journal.expect("an empty log"));
         let credits_max = journal.max_credits();
         let counters = Arc::new(Counters { books: std::sync::Mutex::default(), credits_max });
         let client: Arc<dyn Client> = counters.clone();
         let weak: Weak<dyn Client> = Arc::downgrade(&client);
         journal.set_client(weak);
+        if HAS_THREADS && random.one_in(2) {
+            journal.spawn_background(Duration::from_secs(3600)).expect("threads");
+        }
         let seeds: Vec<u64> = (0..2 + random.below(5)).map(|_| random.next()).collect();
         let own = |index: usize| HOME + COUNTERS + index as u64;
         let contents = parallel(seeds.len(), |index| {
@@ -212,6 +216,41 @@ fn no_handle_is_open_in_a_freeze_and_no_freed_block_is_written_over() {
         assert!(books.committed.is_sorted(), "{:?}", books.committed);
         let replay = recovery::replay(&*device, &map, BLOCK, 128).expect("a clean log");
         assert!(replay.is_empty());
+    });
+}
+
+/// Who waits for room that the background thread is to make does not wait for ever if that thread stops meanwhile.
+#[test]
+fn handles_that_wait_for_a_commit_open_or_learn_that_the_journal_is_closed() {
+    explore(&plan::exploration(SCHEDULES), |_| {
+        let device = Arc::new(MemoryDevice::new(128 * u64::from(BLOCK)));
+        let map = format_log(&*device, BLOCK, LOG, LOG_BLOCKS);
+        let journal = Journal::open(device.clone(), device, BLOCK, map, Options::default());
+        let journal = Arc::new(journal.expect("an empty log"));
+        let credits_max = journal.max_credits();
+        let counters = Arc::new(Counters { books: std::sync::Mutex::default(), credits_max });
+        let client: Arc<dyn Client> = counters.clone();
+        journal.set_client(Arc::downgrade(&client));
+        if HAS_THREADS {
+            journal.spawn_background(Duration::from_secs(3600)).expect("threads");
+        }
+        parallel(3, |index| match index {
+            0 => journal.close().expect("close"),
+            _ => {
+                for _ in 0..3 {
+                    match journal.start(credits_max) {
+                        Ok(handle) => {
+                            // Full, until it closes without a change.
+                            handle.charge(0);
+                            yield_now();
+                        }
+                        Err(Error::Closed) => return,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            }
+        });
+        assert!(matches!(journal.start(1), Err(Error::Closed)));
     });
 }
 

@@ -481,6 +481,27 @@ fn handles_open_on_the_next_transaction_while_a_full_one_is_written() {
     assert_eq!((before, journal.is_durable(full)), ((2, false), true));
 }
 
+#[test]
+fn a_handle_that_finds_the_transaction_full_has_the_background_thread_commit_it() {
+    if !extant_testing::has_threads() {
+        return;
+    }
+    let device = Arc::new(MemoryDevice::new(BLOCKS * u64::from(BLOCK)));
+    let map = format_log(&*device, BLOCK, 1, 60);
+    let journal = Journal::open(device.clone(), device, BLOCK, map, Options::default()).expect("open");
+    let patient = Arc::new(Patient { last: AtomicU64::new(0) });
+    let client: Arc<dyn Client> = patient.clone();
+    journal.set_client(Arc::downgrade(&client));
+    journal.spawn_background(Duration::from_secs(3600)).expect("threads");
+    let full = journal.running_tid();
+    journal.start(journal.max_credits()).expect("start").finish();
+    let handle = journal.start(1).expect("start");
+    assert_eq!((handle.tid(), journal.is_durable(full)), (full.next(), false));
+    handle.finish();
+    patient.last.store(u64::MAX, Ordering::SeqCst);
+    journal.close().expect("close");
+}
+
 /// Counts the requests that are in flight at once, each of which takes a while.
 struct Counting {
     memory: MemoryDevice,

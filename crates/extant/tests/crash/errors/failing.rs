@@ -31,7 +31,7 @@ pub enum Who {
 impl Who {
     fn asks() -> Self {
         match thread::current().name() {
-            Some("extant-journal") => Self::Journal,
+            Some("extant-journal" | "extant-checkpoint") => Self::Journal,
             Some("extant-tables") => Self::Tables,
             Some(name) if name.starts_with("writeback-") => Self::Writeback,
             _ => Self::Caller,
