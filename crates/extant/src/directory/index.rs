@@ -100,7 +100,7 @@ impl Directories {
     ) -> Result<R> {
         let has_csum = self.dir_format.has_csum;
         buffer
-            .read(|bytes| DxNode::parse(bytes, kind, has_csum).map(|node| read(&node)))
+            .read(|bytes| DxNode::view(bytes, kind, has_csum).map(|node| read(&node)))
             .map_err(|e| index_place(dir, buffer).format(e))
     }
 }

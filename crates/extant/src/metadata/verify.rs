@@ -1,6 +1,7 @@
 //! Verifies metadata blocks when they are read, and computes their checksums when they are
 //! committed, by the kind of the block.
 
+use extant_ondisk::htree::DxNode;
 use extant_ondisk::{Checksums, Error, ExtentNode, FsBlock, orphan_file};
 
 use crate::incore::buffer::BufferKind;
@@ -8,7 +9,7 @@ use crate::incore::buffer::BufferKind;
 /// Checks the bytes of a block that was read as `kind`.
 ///
 /// # Errors
-/// `Corrupt`: a bad checksum, or an extent node that no ext4 writes.
+/// `Corrupt`: a bad checksum, or a node of extents or of an index that no ext4 writes.
 pub(crate) fn verify(
     checksums: &Checksums,
     kind: BufferKind,
@@ -17,7 +18,13 @@ pub(crate) fn verify(
 ) -> Result<(), Error> {
     let right = match kind {
         BufferKind::Directory(owner) => checksums.verify_dir_block(owner.inode, owner.generation, bytes),
-        BufferKind::HtreeNode(owner) => checksums.verify_htree_node(owner.inode, owner.generation, bytes),
+        BufferKind::HtreeNode(owner) => {
+            let right = checksums.verify_htree_node(owner.inode, owner.generation, bytes);
+            if right {
+                DxNode::verify(bytes, checksums.has_metadata_checksums())?;
+            }
+            right
+        }
         BufferKind::Extent(owner) => {
             ExtentNode::parse(bytes, None)?;
             checksums.verify_extent_block(owner.inode, owner.generation, bytes)

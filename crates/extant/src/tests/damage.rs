@@ -45,10 +45,9 @@ fn names_below_a_damaged_index_are_found_and_none_can_be_added() {
     if !has_e2fsprogs() {
         return;
     }
-    // The hash's number, the depth, the count of entries; with checksums the first byte of any kind is enough.
-    let damages =
-        [("^metadata_csum", 28), ("^metadata_csum", 30), ("^metadata_csum", 34), ("metadata_csum", 36)];
-    for (feature, at) in damages {
+    // The hash's number, the depth, the count of entries, a hash that the next one is below; with checksums any byte is enough.
+    let damages = [28, 30, 34, 42].map(|at| ("^metadata_csum", at));
+    for (feature, at) in damages.into_iter().chain([("metadata_csum", 36)]) {
         let (device, [index, _]) = indexed(&["-b", "1024", "-O", feature]);
         device.write_at(index.0 * 1024 + at, &[0xFF, 0xFF]).unwrap();
         let volume = mount(&device);

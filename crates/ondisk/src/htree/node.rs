@@ -26,15 +26,32 @@ impl<'a> DxNode<'a> {
     /// `Corrupt` when the limit is not the one this block must have, the count is 0 or above it, the hashes are out of
     /// order, or a node is not hidden behind a free entry.
     pub fn parse(block: &'a [u8], kind: DxKind, has_csum: bool) -> Result<Self> {
+        let node = Self::view(block, kind, has_csum)?;
+        if (1..node.count).any(|index| node.hash(index - 1) > node.hash(index)) {
+            return Err(corrupt("index hashes are out of order"));
+        }
+        Ok(node)
+    }
+
+    /// Checks the counts only, of a block that [`DxNode::verify`] has seen. Cost: constant.
+    ///
+    /// # Errors
+    /// As [`DxNode::parse`], but for the order of the hashes.
+    pub fn view(block: &'a [u8], kind: DxKind, has_csum: bool) -> Result<Self> {
         if kind == DxKind::Node && !covers_block(block) {
             return Err(corrupt("index node does not begin with a free entry over the block"));
         }
         let (limit, count) = counts(block, kind, has_csum)?;
-        let node = Self { block, kind, limit, count };
-        if (1..count).any(|index| node.hash(index - 1) > node.hash(index)) {
-            return Err(corrupt("index hashes are out of order"));
-        }
-        Ok(node)
+        Ok(Self { block, kind, limit, count })
+    }
+
+    /// Checks a block that is part of an index, root or node.
+    ///
+    /// # Errors
+    /// As [`DxNode::parse`]; `Corrupt` if it is neither.
+    pub fn verify(block: &[u8], has_csum: bool) -> Result<()> {
+        let kind = DxKind::of(block).ok_or_else(|| corrupt("block is no part of an index"))?;
+        DxNode::parse(block, kind, has_csum).map(drop)
     }
 
     /// Entries in use; at least 1.
