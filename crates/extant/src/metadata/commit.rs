@@ -207,7 +207,11 @@ impl SbInfo {
         let location = Location::of(Structure::Inode).block(block);
         let mut bytes = if fresh { self.zeroes() } else { self.base(block, location)? };
         let target = Arc::make_mut(&mut bytes);
-        for InodeSnapshot { offset, number, raw, .. } in inodes {
+        for (index, InodeSnapshot { offset, number, raw, .. }) in inodes.iter().enumerate() {
+            // The inode was deleted, and a new one has its number.
+            if inodes[index + 1..].iter().any(|later| later.number == *number) {
+                continue;
+            }
             let mut inode = RawInode::clone(raw);
             self.checksums.update_inode(*number, &mut inode);
             let raw = inode.as_bytes();
