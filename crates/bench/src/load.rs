@@ -1,6 +1,7 @@
 //! One load: through the library, as system calls, and by processes that share nothing.
 
 use std::error::Error;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,8 +54,16 @@ pub fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Runs a load on threads that share out `dirs`, for `time` or until all came to its end.
-fn timed<D>(load: Load, dirs: &[D], shared: &D, threads: usize, time: Duration) -> Result<Measured>
+/// Runs a load on threads that share out `dirs`, for `time` or until all came to its end. What was there before is made durable first, so
+/// that a measurement has its own commits in it and no other's.
+fn timed<D>(
+    load: Load,
+    dirs: &[D],
+    shared: &D,
+    threads: usize,
+    time: Duration,
+    sync: impl FnOnce() -> Result<()>,
+) -> Result<Measured>
 where
     D: Directory<Error: Error + Send + Sync + 'static> + Sync,
 {
@@ -62,6 +71,7 @@ where
         .map(|thread| Part { dir: &dirs[thread % dirs.len()], shared, threads, thread, steps_max: STEPS_MAX })
         .collect();
     parts.iter().try_for_each(|part| load.prepare(part))?;
+    sync()?;
     let stop = AtomicBool::new(false);
     let (start, cpu) = (Instant::now(), cpu_seconds());
     let done: Vec<_> = std::thread::scope(|scope| {
@@ -115,14 +125,15 @@ pub fn engine(load: Load, fs: &Filesystem, threads: Threads, time: Duration) -> 
     };
     let dirs: Vec<_> =
         (0..threads.directories).map(|index| dir(format!("/dir-{index}"))).collect::<Result<_, _>>()?;
-    timed(load, &dirs, &dir("/shared".to_owned())?, threads.count, time)
+    timed(load, &dirs, &dir("/shared".to_owned())?, threads.count, time, || Ok(fs.sync()?))
 }
 
 /// As system calls, in directories of `path`.
 pub fn host(load: Load, path: &Path, threads: usize, time: Duration) -> Result<Measured> {
     let dirs = (0..threads).map(|thread| HostDir::new(&path.join(format!("dir-{thread}"))));
     let shared = HostDir::new(&path.join("shared"))?;
-    timed(load, &dirs.collect::<Result<Vec<_>, _>>()?, &shared, threads, time)
+    let sync = || Ok(rustix::fs::syncfs(File::open(path)?)?);
+    timed(load, &dirs.collect::<Result<Vec<_>, _>>()?, &shared, threads, time, sync)
 }
 
 /// One process of its own on one image; prints its operations per second.
