@@ -156,7 +156,7 @@ enum Workspace {
 impl Workspace {
     fn new(target: Target, scratch: &Scratch, threads_max: usize, page_cache_bytes: u64) -> Result<Self> {
         let name = target.title();
-        let (image, point) = (|| scratch.image(&format!("{name}.img")), scratch.path(&name));
+        let (image, point) = (|| scratch.journalled_image(&format!("{name}.img")), scratch.path(&name));
         Ok(match target {
             Target::Library(policy) => {
                 let mount = Mount::new().tuning(policy.tuning()?).page_cache_bytes(page_cache_bytes);
@@ -167,7 +167,7 @@ impl Workspace {
                 Self::Library(Mount::new().page_cache_bytes(page_cache_bytes).open(image)?)
             }
             Target::Apart => {
-                let images = (0..threads_max).map(|thread| scratch.image(&format!("{name}-{thread}.img")));
+                let images = (0..threads_max).map(|thread| scratch.journalled_image(&format!("{name}-{thread}.img")));
                 Self::Apart(images.collect::<Result<_>>()?, page_cache_bytes)
             }
             Target::Mount => Self::Host(Mounted::extant(&image()?, &point)?),
