@@ -167,7 +167,8 @@ impl Workspace {
                 Self::Library(Mount::new().page_cache_bytes(page_cache_bytes).open(image)?)
             }
             Target::Apart => {
-                let images = (0..threads_max).map(|thread| scratch.journalled_image(&format!("{name}-{thread}.img")));
+                let images =
+                    (0..threads_max).map(|thread| scratch.journalled_image(&format!("{name}-{thread}.img")));
                 Self::Apart(images.collect::<Result<_>>()?, page_cache_bytes)
             }
             Target::Mount => Self::Host(Mounted::extant(&image()?, &point)?),

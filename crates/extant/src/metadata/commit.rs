@@ -16,7 +16,7 @@ use extant_rt::{Arc, Ordering};
 
 use crate::error::{Location, Result};
 use crate::incore::buffer::{Buffer, BufferKind};
-use crate::incore::inode::Inode;
+use crate::metadata::dirty::InodesOfBlock;
 use crate::metadata::growth::Growth;
 use crate::metadata::{SbInfo, verify};
 
@@ -24,7 +24,7 @@ use crate::metadata::{SbInfo, verify};
 #[derive(Debug)]
 pub(crate) struct Pinned {
     buffers: Vec<Arc<Buffer>>,
-    inodes: Vec<(FsBlock, Vec<Arc<Inode>>)>,
+    inodes: Vec<(FsBlock, InodesOfBlock)>,
     growth: Option<Arc<Growth>>,
 }
 
@@ -70,7 +70,7 @@ impl SbInfo {
             self.allocator.open_groups(&growth.descriptors);
         }
         let Some(pinned) = self.pinned.lock().take() else { return };
-        pinned.inodes.iter().flat_map(|(_, inodes)| inodes).for_each(|inode| self.inodes.let_go(inode));
+        pinned.inodes.iter().flat_map(|(_, inodes)| inodes).for_each(|(_, inode)| self.inodes.let_go(inode));
         pinned.buffers.iter().for_each(|buffer| self.buffers.let_go(buffer));
     }
 
@@ -99,10 +99,10 @@ impl SbInfo {
         let count = changes.inodes.iter().map(|(_, inodes)| inodes.len()).sum();
         let mut inodes = Vec::with_capacity(count);
         for (block, in_block) in &changes.inodes {
-            for inode in in_block {
+            for (offset, inode) in in_block {
                 let mut state = inode.state_mut();
                 state.dirty = false;
-                let (block, offset) = (*block, inode.home.1);
+                let (block, offset) = (*block, *offset);
                 inodes.push(InodeSnapshot { block, offset, number: inode.number, raw: state.raw.clone() });
             }
         }
@@ -207,11 +207,7 @@ impl SbInfo {
         let location = Location::of(Structure::Inode).block(block);
         let mut bytes = if fresh { self.zeroes() } else { self.base(block, location)? };
         let target = Arc::make_mut(&mut bytes);
-        for (index, InodeSnapshot { offset, number, raw, .. }) in inodes.iter().enumerate() {
-            // The inode was deleted, and a new one has its number.
-            if inodes[index + 1..].iter().any(|later| later.number == *number) {
-                continue;
-            }
+        for InodeSnapshot { offset, number, raw, .. } in inodes {
             let mut inode = RawInode::clone(raw);
             self.checksums.update_inode(*number, &mut inode);
             let raw = inode.as_bytes();

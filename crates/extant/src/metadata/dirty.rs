@@ -14,17 +14,17 @@ use crate::incore::inode::Inode;
 use crate::metadata::growth::Growth;
 use crate::metadata::shards::{SHARDS, Shards};
 
-/// Inodes by the block of the inode table that holds them.
-type InodesByBlock = BTreeMap<FsBlock, Vec<Arc<Inode>>>;
+/// The inodes of a block of the inode table, ascending by the byte in it where each begins. Each place once: where a number was deleted and
+/// allocated again within one transaction, the last one has it.
+pub(crate) type InodesOfBlock = Vec<(usize, Arc<Inode>)>;
 
 /// The changes of the running transaction.
 #[derive(Debug)]
 pub(crate) struct DirtyMetadata {
     /// By thread: a block that was freed is allocated again only after the commit, so none is listed twice.
     buffers: Shards<Vec<Arc<Buffer>>>,
-    /// By group, and there by block of the inode table, in the order of their first change: a number that was deleted and allocated
-    /// again within one transaction is listed twice, the later last.
-    inodes: Shards<InodesByBlock>,
+    /// By group, and there by block of the inode table.
+    inodes: Shards<BTreeMap<FsBlock, InodesOfBlock>>,
     superblock: Padded<AtomicBool>,
     growth: Mutex<Option<Growth>>,
 }
@@ -33,7 +33,7 @@ pub(crate) struct DirtyMetadata {
 pub(crate) struct Changes {
     pub(crate) buffers: Vec<Arc<Buffer>>,
     /// Each table block once: it is of one group, and that of one shard.
-    pub(crate) inodes: Vec<(FsBlock, Vec<Arc<Inode>>)>,
+    pub(crate) inodes: Vec<(FsBlock, InodesOfBlock)>,
     pub(crate) superblock: bool,
     pub(crate) growth: Option<Growth>,
 }
@@ -64,10 +64,17 @@ impl DirtyMetadata {
 
     /// Whether the table block was not in yet.
     pub(crate) fn add_inode(&self, group: GroupNumber, inode: Arc<Inode>) -> bool {
+        let (block, offset) = inode.home;
+        // Dropped last, without the lock.
+        let _deleted;
         let mut shard = self.inodes.lock(spread(u64::from(group.0), SHARDS));
-        let inodes = shard.entry(inode.home.0).or_default();
-        inodes.push(inode);
-        inodes.len() == 1
+        let inodes = shard.entry(block).or_default();
+        let is_first = inodes.is_empty();
+        match inodes.binary_search_by_key(&offset, |(offset, _)| *offset) {
+            Ok(at) => _deleted = std::mem::replace(&mut inodes[at].1, inode),
+            Err(at) => inodes.insert(at, (offset, inode)),
+        }
+        is_first
     }
 
     /// The transaction makes the file system larger. Once per transaction.

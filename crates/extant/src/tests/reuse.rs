@@ -1,4 +1,5 @@
-//! Blocks that were metadata and become a file's: no copy of them in the journal may come back.
+//! Blocks that were metadata and become a file's: no copy of them in the journal may come back. Inode numbers that one transaction gives
+//! again and again.
 
 use extant_ondisk::{InodeNumber, Run};
 use extant_rt::Arc;
@@ -66,4 +67,34 @@ fn freed_directory_blocks_do_not_come_back_over_a_file() {
     }
     crash_after_reuse(&["-b", "1024", "-J", "size=1", "-N", "64", "-m", "0"]);
     crash_after_reuse(&["-b", "1024", "-J", "size=1", "-N", "64", "-m", "0", "-O", "^extents,^64bit"]);
+}
+
+#[test]
+fn files_that_come_and_go_in_one_transaction_leave_one_inode_of_each_number_in_memory() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    const NUMBERS: usize = 64;
+    let (device, _) = format(&["-b", "1024", "-N", &NUMBERS.to_string()], 5 << 10, &[]);
+    let device = Arc::new(device);
+    let volume = mount(&device);
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
+    let mut inodes = Vec::new();
+    for index in 0..10 * NUMBERS {
+        let name = format!("{index}").into_bytes();
+        let file = volume.create(&root, &name, &new(NewKind::File)).unwrap();
+        volume.write_at(&file, Some(0), b"content", true).unwrap();
+        inodes.push(Arc::downgrade(&file));
+        drop(file);
+        if index % NUMBERS != 0 {
+            volume.unlink(&root, &name).unwrap();
+            volume.evict_unlinked();
+        }
+    }
+    let left = inodes.iter().filter(|inode| inode.strong_count() > 0).count();
+    assert!(left <= NUMBERS, "{left} inodes are in memory");
+    assert_eq!(volume.journal.as_ref().unwrap().stats().commits, 0, "one transaction");
+    drop((root, inodes));
+    volume.unmount().unwrap();
+    assert_clean(&*device, "after the files came and went");
 }
