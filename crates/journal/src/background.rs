@@ -8,7 +8,7 @@
 //!
 //! Locks: `JOURNAL` keys 3, alone, and 4, last.
 //!
-//! Source: `kjournald2` (`fs/jbd2/journal.c`), which leaves checkpoints to whoever needs room.
+//! Source: `kjournald2` (`fs/jbd2/journal.c`), which leaves checkpoints to the threads that need room.
 
 mod thread;
 

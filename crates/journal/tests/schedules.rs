@@ -219,7 +219,7 @@ fn no_handle_is_open_in_a_freeze_and_no_freed_block_is_written_over() {
     });
 }
 
-/// Who waits for room that the background thread is to make does not wait for ever if that thread stops meanwhile.
+/// A handle that waits for room which the background thread is to make does not wait for ever if that thread stops meanwhile.
 #[test]
 fn handles_that_wait_for_a_commit_open_or_learn_that_the_journal_is_closed() {
     explore(&plan::exploration(SCHEDULES), |_| {
