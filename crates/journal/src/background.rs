@@ -130,6 +130,10 @@ impl Signal {
         requests.full = requests.full.filter(|full| *full != tid);
     }
 
+    fn set_has_committer(&self, has_committer: bool) {
+        self.requests.lock().has_committer = has_committer;
+    }
+
     /// False when it is to stop.
     fn wait_for_checkpoint(&self) -> bool {
         let mut requests = self.requests.lock();

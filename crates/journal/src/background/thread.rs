@@ -36,11 +36,13 @@ impl Journal {
                 }
             })
         };
-        let signal = Arc::clone(&self.background.signal);
-        threads.push(extant_rt::spawn("extant-journal", move || {
+        let (signal, own) = (Arc::clone(&self.background.signal), &self.background.signal);
+        // Before it begins, for it may end at once.
+        own.set_has_committer(true);
+        let thread = extant_rt::spawn("extant-journal", move || {
             while signal.wait_for_commit(interval).is_some_and(&commit) {}
-        })?);
-        self.background.signal.requests.lock().has_committer = true;
+        });
+        threads.push(thread.inspect_err(|_| own.set_has_committer(false))?);
         Ok(())
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use extant_ondisk::htree::DxKind;
+use extant_ondisk::htree::{DxKind, DxNode};
 use extant_ondisk::inode::I_BLOCK_SIZE;
 use extant_ondisk::xattr::{Xattr, XattrValue, parse_block, parse_ibody, write_block, write_ibody};
 use extant_ondisk::{FileType, FsBlock, InodeNumber, LogicalBlock, Structure, dirent, inline_data, xattr};
@@ -68,7 +68,8 @@ pub(super) fn directory_buffer(
     let is_node = is_indexed && {
         let held = volume.buffers.get(block.0, Arc::clone).map(|buffer| buffer.bytes());
         let bytes = held.map_or_else(|| volume.read_block(block, location), Ok)?;
-        logical == 0 || DxKind::of(&bytes) == Some(DxKind::Node)
+        // A leaf without names, or with one, looks like a node but for its counts.
+        logical == 0 || DxNode::parse(&bytes, DxKind::Node, format.has_csum).is_ok()
     };
     let (kind, usable) = match is_node {
         true => (BufferKind::HtreeNode(dir.owner()), format.block_bytes),
