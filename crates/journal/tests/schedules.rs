@@ -188,7 +188,7 @@ fn no_handle_is_open_in_a_freeze_and_no_freed_block_is_written_over() {
         let device = Arc::new(MemoryDevice::new(128 * u64::from(BLOCK)));
         let map = format_log(&*device, BLOCK, LOG, LOG_BLOCKS);
         let journal = Journal::open(device.clone(), device.clone(), BLOCK, map.clone(), Options::default());
-        let journal = Arc::new(journal.expect("an empty log"));
+        let journal = journal.expect("an empty log");
         let credits_max = journal.max_credits();
         let counters = Arc::new(Counters { books: std::sync::Mutex::default(), credits_max });
         let client: Arc<dyn Client> = counters.clone();
@@ -226,7 +226,7 @@ fn handles_that_wait_for_a_commit_open_or_learn_that_the_journal_is_closed() {
         let device = Arc::new(MemoryDevice::new(128 * u64::from(BLOCK)));
         let map = format_log(&*device, BLOCK, LOG, LOG_BLOCKS);
         let journal = Journal::open(device.clone(), device, BLOCK, map, Options::default());
-        let journal = Arc::new(journal.expect("an empty log"));
+        let journal = journal.expect("an empty log");
         let credits_max = journal.max_credits();
         let counters = Arc::new(Counters { books: std::sync::Mutex::default(), credits_max });
         let client: Arc<dyn Client> = counters.clone();

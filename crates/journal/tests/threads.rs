@@ -438,17 +438,22 @@ impl Client for Patient {
     }
 }
 
+fn patient() -> (Arc<Journal>, Arc<Patient>) {
+    let device = Arc::new(MemoryDevice::new(BLOCKS * u64::from(BLOCK)));
+    let map = format_log(&*device, BLOCK, 1, 60);
+    let journal = Journal::open(device.clone(), device, BLOCK, map, Options::default()).expect("open");
+    let patient = Arc::new(Patient { last: AtomicU64::new(0) });
+    let as_client: Weak<Patient> = Arc::downgrade(&patient);
+    journal.set_client(as_client);
+    (journal, patient)
+}
+
 #[test]
 fn handles_open_on_the_next_transaction_while_a_full_one_is_written() {
     if !extant_testing::has_threads() {
         return;
     }
-    let device = Arc::new(MemoryDevice::new(BLOCKS * u64::from(BLOCK)));
-    let map = format_log(&*device, BLOCK, 1, 60);
-    let journal = Journal::open(device.clone(), device, BLOCK, map, Options::default()).expect("open");
-    let patient = Arc::new(Patient { last: AtomicU64::new(0) });
-    let client: Arc<dyn Client> = patient.clone();
-    journal.set_client(Arc::downgrade(&client));
+    let (journal, patient) = patient();
     let handle = journal.start(1).expect("start");
     let first = handle.tid();
     handle.finish();
@@ -486,12 +491,7 @@ fn a_handle_that_finds_the_transaction_full_has_the_background_thread_commit_it(
     if !extant_testing::has_threads() {
         return;
     }
-    let device = Arc::new(MemoryDevice::new(BLOCKS * u64::from(BLOCK)));
-    let map = format_log(&*device, BLOCK, 1, 60);
-    let journal = Journal::open(device.clone(), device, BLOCK, map, Options::default()).expect("open");
-    let patient = Arc::new(Patient { last: AtomicU64::new(0) });
-    let client: Arc<dyn Client> = patient.clone();
-    journal.set_client(Arc::downgrade(&client));
+    let (journal, patient) = patient();
     journal.spawn_background(Duration::from_secs(3600)).expect("threads");
     let full = journal.running_tid();
     journal.start(journal.max_credits()).expect("start").finish();
