@@ -21,7 +21,7 @@ pub(crate) fn verify(
         BufferKind::HtreeNode(owner) => {
             let right = checksums.verify_htree_node(owner.inode, owner.generation, bytes);
             if right {
-                DxNode::verify(bytes, checksums.has_metadata_checksums())?;
+                DxNode::parse_any(bytes, checksums.has_metadata_checksums())?;
             }
             right
         }

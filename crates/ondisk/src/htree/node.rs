@@ -33,7 +33,7 @@ impl<'a> DxNode<'a> {
         Ok(node)
     }
 
-    /// Checks the counts only, of a block that [`DxNode::verify`] has seen. Cost: constant.
+    /// Checks the counts only, of a block that [`DxNode::parse_any`] has seen. Cost: constant.
     ///
     /// # Errors
     /// As [`DxNode::parse`], but for the order of the hashes.
@@ -45,13 +45,13 @@ impl<'a> DxNode<'a> {
         Ok(Self { block, kind, limit, count })
     }
 
-    /// Checks a block that is part of an index, root or node.
+    /// As [`DxNode::parse`] of a block that is known to be part of an index, root or node.
     ///
     /// # Errors
     /// As [`DxNode::parse`]; `Corrupt` if it is neither.
-    pub fn verify(block: &[u8], has_csum: bool) -> Result<()> {
+    pub fn parse_any(block: &'a [u8], has_csum: bool) -> Result<Self> {
         let kind = DxKind::of(block).ok_or_else(|| corrupt("block is no part of an index"))?;
-        DxNode::parse(block, kind, has_csum).map(drop)
+        Self::parse(block, kind, has_csum)
     }
 
     /// Entries in use; at least 1.
@@ -266,8 +266,7 @@ const fn place(kind: DxKind, index: usize) -> usize {
 /// # Errors
 /// As [`DxNode::parse`], of the block as it was; `Corrupt` if it is no part of an index.
 pub fn set_has_csum(block: &mut [u8], has_csum: bool) -> Result<bool> {
-    let kind = DxKind::of(block).ok_or_else(|| corrupt("block is no part of an index"))?;
-    let count = DxNode::parse(block, kind, !has_csum)?.count();
+    let DxNode { kind, count, .. } = DxNode::parse_any(block, !has_csum)?;
     let limit = kind.limit(block.len(), has_csum);
     if count > limit {
         return Ok(false);
