@@ -163,7 +163,8 @@ impl Workspace {
                 Self::Library(mount.open(image()?)?)
             }
             Target::FastCommits => {
-                let image = scratch.image_with(&format!("{name}.img"), &["-O", "fast_commit"])?;
+                let image =
+                    scratch.image_with(&format!("{name}.img"), &["-O", "fast_commit", "-J", "size=1024"])?;
                 Self::Library(Mount::new().page_cache_bytes(page_cache_bytes).open(image)?)
             }
             Target::Apart => {
