@@ -436,7 +436,12 @@ mod tests {
             ..Totals::default()
         };
         let counters = Counters::new(&totals);
-        extant_rt::parallel(64, |_| assert!(counters.claim_spare(2048)));
+        let barrier = std::sync::Barrier::new(64);
+        extant_rt::parallel(64, |_| {
+            assert!(counters.claim_spare(2048));
+            // One that ended would leave its shard to the next.
+            barrier.wait();
+        });
         assert!(counters.escrow.spare() < (1 << 26) / 4 * 3, "shards hold nothing");
         while counters.claim_spare(2048) {}
         // But for the portions that everyone has, and the request that was refused.

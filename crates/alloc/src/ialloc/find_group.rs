@@ -12,6 +12,7 @@
 //! Source: kernel `find_group_orlov`, `find_group_other`, which puts all that a flex group takes into its first group with
 //! room, and looks at every flex group.
 
+use std::iter;
 use std::ops::Range;
 
 use extant_ondisk::{GroupNumber, InodeNumber};
@@ -93,6 +94,13 @@ impl Averages {
     }
 }
 
+/// How far into `len` groups the thread of a slot begins: the lower slots, which few threads have, lie far apart (van der Corput's sequence),
+/// for each thread goes on into the groups behind its first one.
+fn place_of_slot(slot: usize, len: u32) -> u32 {
+    let share = (slot as u32).reverse_bits();
+    ((u64::from(share) * u64::from(len)) >> u32::BITS) as u32
+}
+
 impl InodeAllocator {
     /// The inode that `allocate` gives of the first group that has one, in the order that suits the inode.
     pub(super) fn find_group(
@@ -103,13 +111,8 @@ impl InodeAllocator {
     ) -> Option<NewInode> {
         let group = if parent.group.0 < self.geometry.group_count { parent.group } else { GroupNumber(0) };
         match kind {
-            InodeKind::Other => {
-                let (near, first) = match parent.is_shared {
-                    true => self.groups_of_threads(group),
-                    false => (self.neighbourhood(group), group),
-                };
-                self.find_group_other(parent.number, group, near, first, allocate)
-            }
+            InodeKind::Other if parent.is_shared => self.find_group_of_thread(parent.number, group, allocate),
+            InodeKind::Other => self.find_group_other(parent.number, group, allocate),
             InodeKind::TopDirectory | InodeKind::Directory => {
                 let hint = parent.last.map_or(u32::MAX, |last| last.0.load(Ordering::Relaxed));
                 let hint = Some(GroupNumber(hint)).filter(|hint| hint.0 < self.geometry.group_count);
@@ -133,31 +136,57 @@ impl InodeAllocator {
         &self,
         directory: InodeNumber,
         own: GroupNumber,
-        near: Range<u32>,
-        first: GroupNumber,
         allocate: impl Fn(GroupNumber) -> Option<NewInode>,
     ) -> Option<NewInode> {
-        let mut in_turn =
-            self.with_inodes.range(first.0..near.end).chain(self.with_inodes.range(near.start..first.0));
-        if let Some(made) = in_turn.find_map(&allocate) {
+        let near = self.neighbourhood(own);
+        if let Some(made) = self.round(near.clone(), own).find_map(&allocate) {
             return Some(made);
         }
         let goal = self.goals.inodes(own, directory);
         let roomy = goal.filter(|goal| self.with_inodes.contains(*goal));
         let start = roomy.or_else(|| self.neighbour_with_room(own, goal, self.goals.turn(own, directory)));
-        let made = self.with_inodes.walk(start.unwrap_or(GroupNumber(near.end))).find_map(&allocate)?;
+        self.find_goal(directory, own, start.unwrap_or(GroupNumber(near.end)), allocate)
+    }
+
+    /// Where threads make files side by side: a group of the calling thread's own around the directory's, as far as there are so many, and
+    /// when these are full around the one where the directory's inodes go on.
+    fn find_group_of_thread(
+        &self,
+        directory: InodeNumber,
+        own: GroupNumber,
+        allocate: impl Fn(GroupNumber) -> Option<NewInode>,
+    ) -> Option<NewInode> {
+        let mut end = 0;
+        for around in iter::once(own).chain(self.goals.inodes(own, directory)) {
+            let near = self.groups_around(around, GROUPS_OF_THREADS.next_multiple_of(self.neighbours()));
+            end = near.end;
+            let len = near.len().max(1) as u32;
+            let first = near.start + (around.0 - near.start + place_of_slot(thread_slot(), len)) % len;
+            if let Some(made) = self.round(near, GroupNumber(first)).find_map(&allocate) {
+                return Some(made);
+            }
+        }
+        self.find_goal(directory, own, GroupNumber(end), allocate)
+    }
+
+    /// The first group from `start` on that has an inode, where those of the directory go on from now on.
+    fn find_goal(
+        &self,
+        directory: InodeNumber,
+        own: GroupNumber,
+        start: GroupNumber,
+        allocate: impl Fn(GroupNumber) -> Option<NewInode>,
+    ) -> Option<NewInode> {
+        let made = self.with_inodes.walk(start).find_map(&allocate)?;
         if let Some(group) = self.group_of(made.number) {
             self.goals.set_inodes(own, directory, group);
         }
         Some(made)
     }
 
-    /// The groups around a group in which threads make files side by side, and the calling thread's, another one for each as far as there
-    /// are so many.
-    fn groups_of_threads(&self, group: GroupNumber) -> (Range<u32>, GroupNumber) {
-        let near = self.groups_around(group, GROUPS_OF_THREADS.next_multiple_of(self.neighbours()));
-        let own = near.start + (group.0 - near.start + thread_slot() as u32) % near.len().max(1) as u32;
-        (near, GroupNumber(own))
+    /// The groups with inodes of a stretch, from `first` on and round.
+    fn round(&self, groups: Range<u32>, first: GroupNumber) -> impl Iterator<Item = GroupNumber> {
+        self.with_inodes.range(first.0..groups.end).chain(self.with_inodes.range(groups.start..first.0))
     }
 
     fn find_group_orlov(
@@ -311,5 +340,22 @@ impl InodeAllocator {
         let (blocks, read) = (self.geometry.descriptor_block_count(), self.descriptor_blocks_read());
         let directories = self.counters.directories.sum() as f64 * f64::from(blocks) / f64::from(read.max(1));
         averages.directories.store(directories as u64 / count, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_threads_begin_far_apart() {
+        for (slots, len) in [(1, 64), (2, 64), (4, 64), (64, 64), (128, 64), (3, 48), (8, 5)] {
+            let mut places: Vec<_> = (0..slots).map(|slot| place_of_slot(slot, len)).collect();
+            places.sort_unstable();
+            let around = places.iter().skip(1).copied().chain([places[0] + len]);
+            let apart = places.iter().zip(around).map(|(place, next)| next - place).min();
+            assert!(apart >= Some(len / (slots as u32).next_power_of_two()), "{slots} in {len}: {places:?}");
+            assert!(places.iter().all(|place| *place < len));
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Where inodes go, and what their creators cost each other.
 
 use std::collections::BTreeSet;
+use std::sync::Barrier;
 
 use crate::disk::{Disk, INODES_PER_GROUP};
 use extant_alloc::{Allocator, InodeKind, LastGroup, Parent, Tuning};
@@ -98,20 +99,46 @@ fn files_that_their_directorys_group_has_no_room_for_stay_together() {
     assert_eq!((groups[0], groups[32]), (20, 21));
 }
 
-#[test]
-fn threads_that_share_a_directory_make_its_files_in_groups_of_their_own() {
+/// The groups in which threads that run at once make files in one directory of group 100: each in one.
+fn groups_of_threads(alloc: &Allocator) -> BTreeSet<u32> {
     const THREADS: usize = 6;
-    let alloc = Disk::new(1 + 256 * 192, 256, true).open();
     let parent = Parent { number: InodeNumber(77), group: GroupNumber(100), last: None, is_shared: true };
+    let barrier = Barrier::new(THREADS);
     let groups = extant_rt::parallel(THREADS, |_| {
         let make = |_| alloc.allocate_inode(TID, parent, InodeKind::Other).expect("an inode").number;
-        (0..8).map(|file| group_of(make(file))).collect::<BTreeSet<u32>>()
+        let made = (0..8).map(|file| group_of(make(file))).collect::<BTreeSet<u32>>();
+        // One that ended would leave its number to the next.
+        barrier.wait();
+        made
     });
     assert!(groups.iter().all(|of_thread| of_thread.len() == 1), "{groups:?}");
     let all: BTreeSet<u32> = groups.into_iter().flatten().collect();
     // Threads that work beside each other have different numbers, of which only some may be as many apart as there are groups.
     assert!(all.len() >= THREADS / 2, "{all:?}");
-    assert!(all.iter().all(|group| (64..128).contains(group)), "{all:?}");
+    all
+}
+
+#[test]
+fn threads_that_share_a_directory_make_its_files_in_groups_of_their_own() {
+    let alloc = Disk::new(1 + 256 * 192, 256, true).open();
+    let groups = groups_of_threads(&alloc);
+    assert!(groups.iter().all(|group| (64..128).contains(group)), "{groups:?}");
+}
+
+#[test]
+fn threads_whose_directory_has_no_room_around_it_go_on_in_groups_of_their_own() {
+    let alloc = Disk::new(1 + 256 * 192, 256, true).open();
+    for group in 64..128 {
+        let last = LastGroup::default();
+        for _ in 0..INODES_PER_GROUP {
+            make(&alloc, group, &last, InodeKind::Other);
+        }
+    }
+    // The first file finds where inodes of the directory go on.
+    let parent = Parent { number: InodeNumber(77), group: GroupNumber(100), last: None, is_shared: true };
+    alloc.allocate_inode(TID, parent, InodeKind::Other).expect("an inode");
+    let groups = groups_of_threads(&alloc);
+    assert!(groups.iter().all(|group| (128..192).contains(group)), "{groups:?}");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 pub use std::{sync, thread};
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::BTreeSet;
+use std::sync::PoisonError;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::Exploration;
@@ -20,14 +21,38 @@ pub fn available_parallelism() -> usize {
     *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// A number of the calling thread to choose a shard by: threads that begin one after the other have different ones.
+/// A number of the calling thread to choose a shard by: the lowest that no other thread has. So threads that run at once have different ones,
+/// and one that begins after another has ended finds its shards in the caches.
 #[must_use]
 pub fn thread_slot() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
-        static SLOT: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+        static SLOT: ThreadSlot = ThreadSlot::take();
     }
-    SLOT.with(|slot| *slot)
+    // At a thread's end it may be gone already; slots may be shared.
+    SLOT.try_with(|slot| slot.0).unwrap_or(0)
+}
+
+/// A thread's slot, until it ends.
+struct ThreadSlot(usize);
+
+/// Slots that threads gave back, and the first that no thread had.
+static FREE_SLOTS: sync::Mutex<(BTreeSet<usize>, usize)> = sync::Mutex::new((BTreeSet::new(), 0));
+
+impl ThreadSlot {
+    fn take() -> Self {
+        let mut slots = FREE_SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let (free, next) = &mut *slots;
+        Self(free.pop_first().unwrap_or_else(|| {
+            *next += 1;
+            *next - 1
+        }))
+    }
+}
+
+impl Drop for ThreadSlot {
+    fn drop(&mut self) {
+        FREE_SLOTS.lock().unwrap_or_else(PoisonError::into_inner).0.insert(self.0);
+    }
 }
 
 /// A point on a clock that never goes back.
@@ -59,4 +84,29 @@ pub(crate) fn since_epoch() -> Duration {
 /// As `body` does.
 pub fn explore(exploration: &Exploration, body: impl Fn(u64) + Send + Sync + 'static) {
     (0..exploration.schedules as u64).for_each(|number| body(exploration.seed.wrapping_add(number)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_has_a_slot_of_its_own_and_leaves_it_to_another() {
+        if !crate::HAS_THREADS {
+            println!("skipped: the host has no threads");
+            return;
+        }
+        let barrier = sync::Barrier::new(8);
+        let slot = |_| {
+            let slot = thread_slot();
+            barrier.wait();
+            slot
+        };
+        let at_once: BTreeSet<_> = crate::parallel(8, slot).into_iter().collect();
+        assert_eq!(at_once.len(), 8, "{at_once:?}");
+        // Other tests' threads may have the lower ones.
+        let in_turn: BTreeSet<_> =
+            (0..1000).map(|_| thread::spawn(thread_slot).join().expect("no panic")).collect();
+        assert!(in_turn.len() < 200, "{in_turn:?}");
+    }
 }
