@@ -57,7 +57,8 @@ fn counts(statistics: &MballocStatistics) -> [u64; COUNTS.len()] {
 impl Shown {
     fn add(&mut self, fs: &Filesystem, threads: Threads, time: Duration, counted: bool) -> Result<()> {
         let before = counts(&fs.mballoc_statistics());
-        let Measured { operations, per_second, cpu_seconds } = engine(Load::Fallocate2, fs, threads, time)?;
+        let Measured { operations, per_second, cpu_seconds } =
+            engine(Load::Fallocate2, fs, threads, time, || Ok(fs.sync()?))?;
         if counted {
             self.per_second.push(per_second);
             self.cpu_seconds.push(cpu_seconds);

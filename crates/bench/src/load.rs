@@ -2,8 +2,7 @@
 
 use std::error::Error;
 use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use extant_loads::{Directory, Load, Part, Runner, Step};
 
 use crate::Result;
 use crate::host::HostDir;
+use crate::worker::{self, Worker};
 
 /// Between two looks whether all threads came to their load's end.
 const POLL: Duration = Duration::from_millis(1);
@@ -117,15 +117,21 @@ impl Threads {
     }
 }
 
-/// Through the library.
-pub fn engine(load: Load, fs: &Filesystem, threads: Threads, time: Duration) -> Result<Measured> {
+/// Through the library. `sync` comes last before the time begins.
+pub fn engine(
+    load: Load,
+    fs: &Filesystem,
+    threads: Threads,
+    time: Duration,
+    sync: impl FnOnce() -> Result<()>,
+) -> Result<Measured> {
     let dir = |path: String| {
         fs.create_dir_all(&path)?;
         fs.dir(&path)
     };
     let dirs: Vec<_> =
         (0..threads.directories).map(|index| dir(format!("/dir-{index}"))).collect::<Result<_, _>>()?;
-    timed(load, &dirs, &dir("/shared".to_owned())?, threads.count, time, || Ok(fs.sync()?))
+    timed(load, &dirs, &dir("/shared".to_owned())?, threads.count, time, sync)
 }
 
 /// As system calls, in directories of `path`.
@@ -136,35 +142,34 @@ pub fn host(load: Load, path: &Path, threads: usize, time: Duration) -> Result<M
     timed(load, &dirs.collect::<Result<Vec<_>, _>>()?, &shared, threads, time, sync)
 }
 
-/// One process of its own on one image; prints its operations per second. Before that it does the same unmeasured, for the threads that it
-/// is compared with have done so in rounds before.
-pub fn worker(load: Load, image: &Path, page_cache_bytes: u64, time: Duration) -> Result<()> {
+/// One process of the ceiling. By each line it does the load for so many milliseconds; it answers when all is prepared, begins at the next
+/// line, so that all of them work at the same time, and answers with its operations per second.
+pub fn worker_main(load: Load, image: &Path, page_cache_bytes: u64) -> Result<()> {
     let fs = Mount::new().page_cache_bytes(page_cache_bytes).open(image)?;
-    engine(load, &fs, Threads::apart(1), time)?;
-    println!("{}", engine(load, &fs, Threads::apart(1), time)?.per_second);
-    fs.unmount()?;
-    Ok(())
+    let mut lines = std::io::stdin().lines();
+    while let Some(milliseconds) = lines.next() {
+        let time = Duration::from_millis(milliseconds?.parse()?);
+        let ready = || {
+            fs.sync()?;
+            println!();
+            lines.next().ok_or("no input")??;
+            Ok(())
+        };
+        println!("{}", engine(load, &fs, Threads::apart(1), time, ready)?.per_second);
+    }
+    Ok(fs.unmount()?)
 }
 
-/// One process for each image: operations per second of all together, which threads could do if they shared nothing.
-pub fn ceiling(load: Load, images: &[PathBuf], page_cache_bytes: u64, time: Duration) -> Result<f64> {
-    let own = std::env::current_exe()?;
-    let mut children = Vec::new();
-    for image in images {
-        let mut command = Command::new(&own);
-        command
-            .arg("worker")
-            .arg(load.to_possible_value().ok_or("a hidden load")?.get_name())
-            .arg(image)
-            .arg(page_cache_bytes.to_string())
-            .arg(time.as_millis().to_string())
-            .stdout(Stdio::piped());
-        children.push(command.spawn()?);
-    }
-    let mut sum = 0.0;
-    for child in children {
-        let output = child.wait_with_output()?;
-        sum += String::from_utf8(output.stdout)?.trim().parse::<f64>()?;
-    }
-    Ok(sum)
+/// A process of the ceiling.
+pub fn start_worker(load: Load, image: &Path, page_cache_bytes: u64) -> Result<Worker> {
+    let load = load.to_possible_value().ok_or("a hidden load")?;
+    let image = image.to_str().ok_or("the images' directory is not UTF-8")?;
+    Worker::start(&["worker", load.get_name(), image, &page_cache_bytes.to_string()])
+}
+
+/// Operations per second of all processes together, which threads could do if they shared nothing.
+pub fn ceiling(workers: &mut [Worker], time: Duration) -> Result<f64> {
+    worker::all(workers, &time.as_millis().to_string())?;
+    let rates = worker::all(workers, "")?;
+    rates.iter().map(|rate| Ok(rate.parse::<f64>()?)).sum()
 }

@@ -28,6 +28,7 @@ mod report;
 mod run;
 mod scale;
 mod scratch;
+mod worker;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -376,8 +377,6 @@ enum What {
         image: PathBuf,
         /// Bytes of its page cache.
         page_cache_bytes: u64,
-        /// How long.
-        milliseconds: u64,
     },
 }
 
@@ -389,12 +388,10 @@ fn main() -> ExitCode {
         What::Ladder { linear, rounds, milliseconds, dir, json } => {
             ladder::climb(linear, rounds.max(1), Duration::from_millis(milliseconds), &dir, json)
         }
-        What::Worker { load, image, page_cache_bytes, milliseconds } => {
-            load::worker(load, &image, page_cache_bytes, Duration::from_millis(milliseconds))
-        }
+        What::Worker { load, image, page_cache_bytes } => load::worker_main(load, &image, page_cache_bytes),
         What::Layout { seeds, dir } => layout::compare(seeds.max(1), &dir),
         What::Mdtest { rounds, files, dir } => mdtest::compare(rounds.max(1), files.max(1), &dir),
-        What::MdtestWorker { image, files } => mdtest::worker(&image, files),
+        What::MdtestWorker { image, files } => mdtest::worker_main(&image, files),
         What::Preallocations { rounds, count, dir } => {
             preallocations::compare(rounds.max(1), count.max(1), &dir)
         }

@@ -7,9 +7,7 @@
 //! Everything is synced before each phase, and that time does not count; journals have room for all. So no phase has the
 //! commits and checkpoints of another, which would weigh more the more CPUs work.
 
-use std::io::{BufRead, BufReader, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::path::Path;
 use std::sync::Barrier;
 use std::time::Instant;
 
@@ -22,6 +20,7 @@ use crate::kernel::KernelMount;
 use crate::load::cpu_seconds;
 use crate::report::Series;
 use crate::scratch::Scratch;
+use crate::worker::{self, Worker};
 
 const PHASES: [&str; 3] = ["create", "stat", "unlink"];
 
@@ -169,7 +168,7 @@ fn mount(image: &Path) -> Result<Filesystem> {
 }
 
 /// A process of the ceiling: does the phase of which it reads the number, or syncs, and says so.
-pub fn worker(image: &Path, files: usize) -> Result<()> {
+pub fn worker_main(image: &Path, files: usize) -> Result<()> {
     let fs = mount(image)?;
     let dirs = engine_dirs(&fs, 1, Dirs::Own)?;
     let names = names(0, files);
@@ -184,56 +183,19 @@ pub fn worker(image: &Path, files: usize) -> Result<()> {
     Ok(fs.unmount()?)
 }
 
-/// A process of the ceiling, from outside; ends when its input does.
-struct Worker {
-    child: Child,
-    said: BufReader<ChildStdout>,
-}
-
-impl Worker {
-    fn start(image: &Path, files: usize) -> Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .arg("mdtest-worker")
-            .arg(image)
-            .arg(files.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let said = BufReader::new(child.stdout.take().ok_or("no output")?);
-        Ok(Self { child, said })
-    }
-
-    fn begin(&mut self, what: &str) -> Result<()> {
-        Ok(writeln!(self.child.stdin.as_mut().ok_or("no input")?, "{what}")?)
-    }
-
-    fn end(&mut self) -> Result<()> {
-        let count = self.said.read_line(&mut String::new())?;
-        if count > 0 { Ok(()) } else { Err("a process of the ceiling failed".into()) }
-    }
-}
-
-/// Has all of them do something: how many seconds until the last has.
-fn all(workers: &mut [Worker], what: &str) -> Result<f64> {
-    let start = Instant::now();
-    workers.iter_mut().try_for_each(|worker| worker.begin(what))?;
-    workers.iter_mut().try_for_each(Worker::end)?;
-    Ok(start.elapsed().as_secs_f64())
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
-    }
+fn start_worker(image: &Path, files: usize) -> Result<Worker> {
+    let image = image.to_str().ok_or("the images' directory is not UTF-8")?;
+    Worker::start(&["mdtest-worker", image, &files.to_string()])
 }
 
 /// The phases of processes that share nothing.
 fn alone(workers: &mut [Worker], files: usize) -> Result<Rates> {
     let mut rates = [0.0; 3];
     for (phase, rate) in rates.iter_mut().enumerate() {
-        all(workers, "sync")?;
-        *rate = (workers.len() * files) as f64 / all(workers, &phase.to_string())?;
+        worker::all(workers, "sync")?;
+        let start = Instant::now();
+        worker::all(workers, &phase.to_string())?;
+        *rate = (workers.len() * files) as f64 / start.elapsed().as_secs_f64();
     }
     Ok(rates)
 }
@@ -249,8 +211,10 @@ fn push(series: &mut ByPhase, rates: Rates) {
 pub fn compare(rounds: usize, files: usize, dir: &Path) -> Result<()> {
     let scratch = Scratch::new(dir)?;
     let fs = mount(&scratch.journalled_image("engine.img")?)?;
-    let images: [PathBuf; 2] =
-        [scratch.journalled_image("worker-0.img")?, scratch.journalled_image("worker-1.img")?];
+    let mut workers = Vec::new();
+    for name in ["worker-0.img", "worker-1.img"] {
+        workers.push(start_worker(&scratch.journalled_image(name)?, files)?);
+    }
     let ext4 = KernelMount::new(&scratch.journalled_image("ext4.img")?, &scratch.path("ext4"))?;
     let xfs =
         scratch.xfs_image("xfs.img").and_then(|image| Ok(KernelMount::new(&image, &scratch.path("xfs"))?));
@@ -275,11 +239,7 @@ pub fn compare(rounds: usize, files: usize, dir: &Path) -> Result<()> {
             }
         }
         for (threads, ceiling) in (1..).zip(&mut ceilings) {
-            let workers = images[..threads].iter().map(|image| Worker::start(image, files));
-            let mut workers = workers.collect::<Result<Vec<_>>>()?;
-            // A first time to warm caches, as those of the others are.
-            alone(&mut workers, files)?;
-            let rates = alone(&mut workers, files)?;
+            let rates = alone(&mut workers[..threads], files)?;
             if is_warm {
                 push(ceiling, rates);
             }

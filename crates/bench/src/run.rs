@@ -19,6 +19,7 @@ use crate::load::{self, Measured, Threads};
 use crate::mounted::Mounted;
 use crate::report::Series;
 use crate::scratch::Scratch;
+use crate::worker::Worker;
 
 /// What `statfs` says of tmpfs.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
@@ -147,14 +148,19 @@ impl Target {
 /// Where a target works.
 enum Workspace {
     Library(Filesystem),
-    /// Images, and bytes of each page cache.
-    Apart(Vec<PathBuf>, u64),
+    Apart(Vec<Worker>),
     Host(Mounted),
     Tmpfs(PathBuf),
 }
 
 impl Workspace {
-    fn new(target: Target, scratch: &Scratch, threads_max: usize, page_cache_bytes: u64) -> Result<Self> {
+    fn new(
+        target: Target,
+        load: Load,
+        scratch: &Scratch,
+        threads_max: usize,
+        page_cache_bytes: u64,
+    ) -> Result<Self> {
         let name = target.title();
         let (image, point) = (|| scratch.journalled_image(&format!("{name}.img")), scratch.path(&name));
         Ok(match target {
@@ -168,9 +174,11 @@ impl Workspace {
                 Self::Library(Mount::new().page_cache_bytes(page_cache_bytes).open(image)?)
             }
             Target::Apart => {
-                let images =
-                    (0..threads_max).map(|thread| scratch.journalled_image(&format!("{name}-{thread}.img")));
-                Self::Apart(images.collect::<Result<_>>()?, page_cache_bytes)
+                let start = |thread| {
+                    let image = scratch.journalled_image(&format!("{name}-{thread}.img"))?;
+                    load::start_worker(load, &image, page_cache_bytes)
+                };
+                Self::Apart((0..threads_max).map(start).collect::<Result<_>>()?)
             }
             Target::Mount => Self::Host(Mounted::extant(&image()?, &point)?),
             Target::Neighbour(Neighbour::Ext4) => Self::Host(Mounted::kernel(&image()?, &point)?),
@@ -188,13 +196,13 @@ impl Workspace {
         })
     }
 
-    fn run(&self, load: Load, threads: usize, time: Duration) -> Result<Measured> {
+    fn run(&mut self, load: Load, threads: usize, time: Duration) -> Result<Measured> {
         match self {
-            Self::Library(fs) => load::engine(load, fs, Threads::apart(threads), time),
+            Self::Library(fs) => load::engine(load, fs, Threads::apart(threads), time, || Ok(fs.sync()?)),
             // Their CPU time is not this process's.
-            Self::Apart(images, page_cache_bytes) => {
-                let images = images.get(..threads).ok_or("too few images")?;
-                let per_second = load::ceiling(load, images, *page_cache_bytes, time)?;
+            Self::Apart(workers) => {
+                let workers = workers.get_mut(..threads).ok_or("too few processes")?;
+                let per_second = load::ceiling(workers, time)?;
                 Ok(Measured { operations: 0, per_second, cpu_seconds: f64::NAN })
             }
             Self::Host(mounted) => load::host(load, mounted.path(), threads, time),
@@ -223,7 +231,7 @@ impl Workspace {
         match self {
             Self::Library(fs) => Ok(fs.unmount()?),
             Self::Host(mounted) => mounted.end(),
-            Self::Apart(..) | Self::Tmpfs(_) => Ok(()),
+            Self::Apart(_) | Self::Tmpfs(_) => Ok(()),
         }
     }
 }
@@ -288,7 +296,7 @@ fn measure(load: Load, job: &Job<'_>) -> Result<Vec<Row>> {
     let threads_max = threads.iter().copied().max().unwrap_or(1);
     let mut places = Vec::new();
     for target in targets.iter().copied() {
-        match Workspace::new(target, &scratch, threads_max, page_cache_bytes) {
+        match Workspace::new(target, load, &scratch, threads_max, page_cache_bytes) {
             Ok(place) => places.push((target, place)),
             Err(error) if matches!(target, Target::Library(_) | Target::Apart) => return Err(error),
             Err(error) => eprintln!("extant-bench: {}: not measured ({error})", target.name()),
@@ -309,7 +317,7 @@ fn measure(load: Load, job: &Job<'_>) -> Result<Vec<Row>> {
         .collect();
     for round in 0..=rounds {
         for index in 0..threads.len() {
-            for ((_, place), rows) in places.iter().zip(&mut rows) {
+            for ((_, place), rows) in places.iter_mut().zip(&mut rows) {
                 let row = &mut rows[index];
                 let before = place.counts();
                 let measured = place.run(load, row.threads, time)?;
