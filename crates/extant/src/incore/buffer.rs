@@ -16,6 +16,9 @@ use extant_rt::{Arc, AtomicBool, LockClass, Mutex, MutexGuard};
 
 use crate::incore::cache::Cached;
 
+/// The largest block (64 KiB).
+pub(crate) static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+
 /// The kind of a metadata block, which determines its verification and its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BufferKind {

@@ -18,6 +18,7 @@ use std::ops::{Range, RangeInclusive};
 use extant_block::{BUFFER_BYTES, Buffer, Buffers};
 use extant_rt::{Arc, AtomicBool, BiasedRwLock, LockClass, Ordering};
 
+use crate::incore::buffer::ZEROES;
 use crate::incore::fill_window::{FillWindow, Missing};
 use crate::incore::folio_map::{CHUNK_BLOCKS, FolioMap};
 
@@ -36,9 +37,6 @@ pub(crate) struct DirtyRun {
     pub(crate) len: u32,
     pub(crate) is_delayed: bool,
 }
-
-/// The largest block (64 KiB).
-static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 pub(crate) struct Folio {
     content: Content,

@@ -245,10 +245,6 @@ impl SbInfo {
         fresh
     }
 
-    fn zeroes(&self) -> Arc<[u8]> {
-        vec![0; self.geometry.block_size as usize].into()
-    }
-
     /// The newest bytes of a block that only commits write.
     fn base(&self, block: FsBlock, location: Location) -> Result<Arc<[u8]>> {
         match self.buffers.get(block.0, Arc::clone).map(|buffer| buffer.bytes()) {

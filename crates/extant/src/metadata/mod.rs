@@ -42,7 +42,7 @@ use extant_rt::{
 };
 
 use crate::error::{Error, Location, Result};
-use crate::incore::buffer::{Buffer, BufferKind};
+use crate::incore::buffer::{Buffer, BufferKind, ZEROES};
 use crate::incore::cache::Cache;
 use crate::incore::inode_cache::InodeCache;
 use crate::metadata::commit::Pinned;
@@ -193,10 +193,15 @@ impl SbInfo {
         if block.0 >= self.geometry.blocks_count {
             return Err(location.block(block).corrupt("outside the disk"));
         }
-        let mut bytes = vec![0; self.geometry.block_size as usize];
+        let mut bytes = self.zeroes();
         let offset = block.0 * u64::from(self.geometry.block_size);
-        self.device.read_at(offset, &mut bytes).map_err(|e| location.block(block).io(e))?;
-        Ok(bytes.into())
+        self.device.read_at(offset, Arc::make_mut(&mut bytes)).map_err(|e| location.block(block).io(e))?;
+        Ok(bytes)
+    }
+
+    /// A block of zeroes, taken from memory once: a vector would be copied.
+    pub(crate) fn zeroes(&self) -> Arc<[u8]> {
+        ZEROES[..self.geometry.block_size as usize].into()
     }
 
     /// The content of a block that is newer in the log than at its final location.

@@ -431,8 +431,7 @@ impl<'v> MetadataUpdate<'v> {
 
     /// A buffer of zeroes for a block that was just allocated.
     pub(crate) fn new_buffer(&mut self, block: FsBlock, kind: BufferKind) -> Arc<Buffer> {
-        let zeroes = vec![0; self.sbi.geometry.block_size as usize];
-        let buffer = Buffer::new(block, kind, zeroes.into());
+        let buffer = Buffer::new(block, kind, self.sbi.zeroes());
         self.sbi.buffers.replace(buffer.clone());
         self.modify_buffer(&buffer, |_| ());
         buffer

@@ -3,32 +3,35 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
+use super::base::available_parallelism;
 use super::base::sync::{self, PoisonError, TryLockError};
 use crate::waiting::{before_wait, is_attended};
 use crate::{LockClass, Rank};
 
 /// From this rank inwards no holder does I/O, so that waiting for it takes negligible time.
 const SHORT_RANK_MIN: u8 = LockClass::PAGES.rank;
-/// Tries of a lock before the thread's waiter is called: the holder may be about to release the lock.
-const TRIES: u32 = 64;
+/// Tries of a lock, some microseconds, before the thread sleeps: a holder is mostly about to release it, and to be woken takes as long, on a
+/// CPU that became idle meanwhile several times as long. Shuttle switches at each try.
+const TRIES: u32 = if cfg!(extant_rt = "shuttle") { 0 } else { 256 };
 
 /// Takes a lock of `class`: at once if it is free, else after the thread's waiter was called.
 #[inline]
 fn take<G>(class: &LockClass, try_lock: impl Fn() -> Option<G>, lock: impl FnOnce() -> G) -> G {
-    // Shuttle switches at each try.
-    let free = if cfg!(extant_rt = "shuttle") { None } else { try_lock() };
+    let free = if TRIES == 0 { None } else { try_lock() };
     free.unwrap_or_else(|| take_from_holder(class, try_lock, lock))
 }
 
 #[cold]
 fn take_from_holder<G>(class: &LockClass, try_lock: impl Fn() -> Option<G>, lock: impl FnOnce() -> G) -> G {
-    if class.rank < SHORT_RANK_MIN && is_attended() {
-        for _ in 0..TRIES {
-            if let Some(guard) = try_lock() {
-                return guard;
-            }
-            std::hint::spin_loop();
+    // With one CPU the holder does not go on meanwhile.
+    let tries = if available_parallelism() > 1 { TRIES } else { 0 };
+    for _ in 0..tries {
+        std::hint::spin_loop();
+        if let Some(guard) = try_lock() {
+            return guard;
         }
+    }
+    if class.rank < SHORT_RANK_MIN && is_attended() {
         before_wait();
     }
     lock()
