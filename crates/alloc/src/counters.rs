@@ -83,7 +83,7 @@ struct Escrow {
 /// Blocks of a portion where there is no more room, or nobody asks for more.
 const PORTION_MIN: u64 = 1024;
 /// Requests that a portion is to suffice for.
-const REQUESTS: u64 = 256;
+const REQUESTS: u64 = 2048;
 
 impl Escrow {
     fn new(totals: &Totals) -> Self {

@@ -20,13 +20,12 @@ pub(super) struct LoadedBitmaps {
     bitmaps: Padded<AtomicU64>,
     /// What threads counted and did not add to `bitmaps` yet: less than a step each.
     uncounted: Box<[Padded<AtomicU64>]>,
-    step: u64,
     bitmaps_max: u64,
 }
 
-/// Bitmaps that a thread counts by itself at most, if that is a small part of what there is room for.
-const STEP_MAX: u64 = 64;
-/// Of the room, for all threads together.
+/// Bitmaps that a thread counts by itself at most.
+const STEP_MAX: u64 = 256;
+/// All threads together count so much by themselves where there is no more room: a part of what there is room for in all.
 const STEPS_SHARE: u64 = 4;
 
 /// A block bitmap, what may be given out of it, and the chunks of that.
@@ -43,7 +42,6 @@ impl LoadedBitmaps {
             hand: AtomicU32::new(0),
             bitmaps: Padded::default(),
             uncounted: (0..SHARDS).map(|_| Padded::default()).collect(),
-            step: (bitmaps_max / (STEPS_SHARE * SHARDS as u64)).min(STEP_MAX),
             bitmaps_max,
         }
     }
@@ -57,9 +55,15 @@ impl LoadedBitmaps {
     pub fn add(&self, group: GroupNumber, bitmaps: u64) {
         self.groups.insert(group);
         let own = &self.uncounted[thread_slot() % SHARDS];
-        if own.fetch_add(bitmaps, Ordering::Relaxed) + bitmaps >= self.step {
+        if own.fetch_add(bitmaps, Ordering::Relaxed) + bitmaps >= self.step() {
             self.bitmaps.fetch_add(own.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         }
+    }
+
+    /// As much as all threads together have room for.
+    fn step(&self) -> u64 {
+        let room = self.bitmaps_max.saturating_sub(self.counted()).max(self.bitmaps_max / STEPS_SHARE);
+        (room / SHARDS as u64).min(STEP_MAX)
     }
 
     fn has_room(&self) -> bool {

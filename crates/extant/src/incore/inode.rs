@@ -44,8 +44,8 @@ pub(crate) struct Inode {
     paged: OnceBox<Paged>,
     /// Distinguishes a directory whose names are cached from all others that were ever in memory; 0 if none are.
     pub(crate) identity: AtomicU64,
-    /// For a directory: some of its cached names had no room near the others.
-    pub(crate) has_far_names: AtomicBool,
+    /// For a directory: the regions of the dcache's index in which its names have places, beside the near one, a bit each.
+    pub(crate) regions: AtomicU32,
 
     /// The directory that it was made in, if that was since it came into memory.
     pub(crate) directory: InodeNumber,
@@ -260,7 +260,7 @@ impl Inode {
             writeback_error: WritebackError::default(),
             is_replaced: AtomicBool::new(false),
             identity: AtomicU64::new(0),
-            has_far_names: AtomicBool::new(false),
+            regions: AtomicU32::new(0),
             state: BiasedMutex::new(LockClass::INODE_STATE, state),
             size: AtomicU64::new(size),
             flags_and_mode: AtomicU64::new(flags_and_mode),

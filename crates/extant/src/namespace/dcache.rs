@@ -4,8 +4,8 @@
 //!
 //! An index by hash, of fixed size, says in which slot a name may be ([`index`]). The names of a directory enter it near each
 //! other, in a part that few other directories have at a time: so threads that create names in different directories write
-//! different cache lines. Names that find no room there enter anywhere, and from then on names of the directory are looked
-//! for in both places. Each thread fills slots of its own, one after the other, and fills them again in the same order if
+//! different cache lines. Names that find no room there enter a wider part, and then anywhere ([`Region`]), and from then on names of the
+//! directory are looked for there too. Each thread fills slots of its own, one after the other, and fills them again in the same order if
 //! they were not used since ([`slots`]). A slot holds its inode: a hit touches neither the directory nor the table of inodes,
 //! and writes to cache lines of that name alone; to none, once threads have looked for the name often in turns
 //! ([`BiasedMutex`](extant_rt::BiasedMutex)).
@@ -14,8 +14,8 @@
 //! belongs to ([`hold_leaf`](crate::directory::Directories::hold_leaf): what is said here of the lock holds for that one), takes a name out
 //! before its change can be seen, or puts in what became of it in one step. So a look-up without the directory's lock gives
 //! what was there at that moment, or nothing. A slot that is in the index got there under its own lock, after it was filled:
-//! taking a name out leaves nothing of it that can be found. That a directory has names far away is noted under its lock,
-//! before the first of them is there, and stays so: a thread that holds the lock alone looks wherever a name was entered,
+//! taking a name out leaves nothing of it that can be found. That a directory has names in a wider region is noted under its
+//! lock, before the first of them is there, and stays so: a thread that holds the lock alone looks wherever a name was entered,
 //! also by threads that shared it, and a look-up without the lock may miss a name, but finds nothing that is false.
 //! Directories are distinguished by their inodes, not by their numbers: nothing is found in one that is gone. A name is taken
 //! out before the users of its inode are counted for a deletion.
@@ -63,15 +63,15 @@ struct Dentry {
 #[derive(Clone, Copy)]
 pub(crate) struct DirIdentity {
     identity: u64,
-    may_be_far: bool,
+    regions: u32,
 }
 
 impl DirIdentity {
     /// None for a directory of which nothing was entered.
     pub(crate) fn of(dir: &Inode) -> Option<Self> {
         let identity = dir.identity.load(Ordering::Relaxed);
-        let may_be_far = dir.has_far_names.load(Ordering::Relaxed);
-        (identity != 0).then_some(Self { identity, may_be_far })
+        let regions = dir.regions.load(Ordering::Relaxed);
+        (identity != 0).then_some(Self { identity, regions })
     }
 }
 
@@ -79,7 +79,8 @@ impl DirIdentity {
 #[derive(Clone, Copy)]
 struct Key<'n> {
     dir: u64,
-    may_be_far: bool,
+    /// The regions in which names of the directory are.
+    regions: u32,
     name: &'n [u8],
     hash: u64,
 }
@@ -128,7 +129,7 @@ impl Dcache {
         self.identify(dir);
         let Some(key) = Key::new(dir, name) else { return };
         // Otherwise the line is hardly another thread's, and its first reads need not wait for each other.
-        if key.may_be_far && dir.leaf_map().is_some() {
+        if Region::Far.is_in(key.regions) && dir.leaf_map().is_some() {
             self.index.expect_far(&key);
         }
         if self.replace(inodes, &key, inode) {
@@ -212,14 +213,29 @@ impl Dcache {
 
     /// Enters a slot into the index, and says where.
     fn enter(&self, dir: &Inode, key: &Key<'_>, number: usize) -> Place {
-        if let Some(place) = self.index.enter_near(key, number) {
+        if let Some(place) = self.index.enter(key, Region::Near, number) {
             return place;
         }
-        // The directory's lock orders this before what other threads do that hold it alone.
-        if !dir.has_far_names.load(Ordering::Relaxed) {
-            dir.has_far_names.store(true, Ordering::Relaxed);
+        // The directory's lock orders these before what other threads do that hold it alone, and before it becomes or ceases to be shared.
+        let has = |region: Region| region.is_in(dir.regions.load(Ordering::Relaxed));
+        let note = |region: Region| {
+            if !has(region) {
+                dir.regions.fetch_or(region.bit(), Ordering::Relaxed);
+            }
+        };
+        // Names of threads that share a directory are not to be near each other. And wide buckets know of no names that went far away before
+        // there were any wide ones.
+        if dir.leaf_map().is_none() && (has(Region::Wide) || !has(Region::Far)) {
+            note(Region::Wide);
+            if let Some(place) = self.index.enter(key, Region::Wide, number) {
+                return place;
+            }
         }
-        self.index.enter_far(key, number)
+        if has(Region::Wide) {
+            self.index.pass_on(key);
+        }
+        note(Region::Far);
+        self.index.enter(key, Region::Far, number).unwrap_or_else(|| self.index.displace(key, number))
     }
 
     /// Distinguishes the directory from all others that were ever in memory.
@@ -234,12 +250,7 @@ impl Dcache {
 impl Dentry {
     fn key(&self) -> Key<'_> {
         let name = &self.name[..usize::from(self.len)];
-        Key {
-            dir: self.dir,
-            may_be_far: self.place.region() == Region::Far,
-            name,
-            hash: hash(self.dir, name),
-        }
+        Key { dir: self.dir, regions: 0, name, hash: hash(self.dir, name) }
     }
 
     fn replace(&mut self, new: Self) -> Self {
@@ -268,9 +279,9 @@ impl<'n> Key<'n> {
 
     /// None for a name that is not entered.
     fn of(dir: DirIdentity, name: &'n [u8]) -> Option<Self> {
-        let DirIdentity { identity, may_be_far } = dir;
+        let DirIdentity { identity, regions } = dir;
         let is_entered = name.len() <= BYTES_MAX && !matches!(name, b"" | b"." | b"..");
-        is_entered.then(|| Self { dir: identity, may_be_far, name, hash: hash(identity, name) })
+        is_entered.then(|| Self { dir: identity, regions, name, hash: hash(identity, name) })
     }
 
     fn entry(&self, inode: Option<&Arc<Inode>>, place: Place) -> Dentry {

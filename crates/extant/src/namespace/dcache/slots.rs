@@ -9,14 +9,14 @@ use extant_rt::{
 use super::Dentry;
 
 /// Slots that come into memory together, and are filled by one thread.
-const CHUNK: usize = 128;
+const CHUNK: usize = 256;
 
 /// The slots, filled again in the order in which they were filled, in chunks of a thread's own: what is made together lies
 /// together, and threads that make names at once write lines of their own, also where each is filled for the hundredth time.
 pub(super) struct Slots {
     chunks: Vec<OnceBox<[Padded<Slot>; CHUNK]>>,
     /// Which time each chunk was last given to a hand at.
-    given: Vec<AtomicUsize>,
+    given: Vec<Padded<AtomicUsize>>,
     /// By [`thread_slot`].
     hands: Vec<Padded<Hand>>,
     /// Counts the chunks that were given.
@@ -51,7 +51,7 @@ impl Slots {
         let chunks = (count / CHUNK).max(1);
         Self {
             chunks: (0..chunks).map(|_| OnceBox::new()).collect(),
-            given: (0..chunks).map(|_| AtomicUsize::new(0)).collect(),
+            given: (0..chunks).map(|_| Padded::default()).collect(),
             hands: (0..SHARDS).map(|_| Padded::default()).collect(),
             time: Padded::default(),
         }
