@@ -1,5 +1,5 @@
 //! Processes of the ceiling that share nothing: each has an image of its own, stays between measurements, as threads of one process do, and
-//! does what it is told by a line.
+//! begins with each line of its input.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
