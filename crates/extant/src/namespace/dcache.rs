@@ -216,7 +216,7 @@ impl Dcache {
         if let Some(place) = self.index.enter(key, Region::Near, number) {
             return place;
         }
-        // The directory's lock orders these before what other threads do that hold it alone, and before it becomes or ceases to be shared.
+        // The directory's lock orders these before what other threads do that hold it alone, and before the directory becomes shared.
         let has = |region: Region| region.is_in(dir.regions.load(Ordering::Relaxed));
         let note = |region: Region| {
             if !has(region) {
