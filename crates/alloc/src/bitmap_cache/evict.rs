@@ -25,7 +25,7 @@ pub(super) struct LoadedBitmaps {
 
 /// Bitmaps that a thread counts by itself at most.
 const STEP_MAX: u64 = 256;
-/// All threads together count so much by themselves where there is no more room: a part of what there is room for in all.
+/// Where there is no more room, all threads together count one bitmap in so many of those that there is room for by themselves at most.
 const STEPS_SHARE: u64 = 4;
 
 /// A block bitmap, what may be given out of it, and the chunks of that.

@@ -63,6 +63,7 @@ struct Dentry {
 #[derive(Clone, Copy)]
 pub(crate) struct DirIdentity {
     identity: u64,
+    /// See [`Key::regions`].
     regions: u32,
 }
 
@@ -79,7 +80,7 @@ impl DirIdentity {
 #[derive(Clone, Copy)]
 struct Key<'n> {
     dir: u64,
-    /// The regions in which names of the directory are.
+    /// The regions in which names of the directory are, beside the near one ([`Region::bit`]).
     regions: u32,
     name: &'n [u8],
     hash: u64,

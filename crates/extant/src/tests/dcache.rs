@@ -315,7 +315,7 @@ fn numbered_name(index: usize) -> Vec<u8> {
 
 #[test]
 fn names_of_large_directories_are_found_replaced_and_forgotten() {
-    // All have room; of the larger directory too many for its wide part, which has 65,536 words.
+    // All have room; of the larger directory too many for its near and its wide part, which have 36,864 words.
     for (slots, count, dirs) in [(1 << 14, LARGE, 8), (1 << 17, 100_000, 1)] {
         let (names, inodes) = (Dcache::new(slots), InodeCache::new(16));
         let file = Arc::new(inode(11));
