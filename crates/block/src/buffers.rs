@@ -236,6 +236,38 @@ impl Buffer {
     }
 }
 
+/// Copies bytes past the CPU's caches, where the host's CPU can: for memory that the caches do not have, which it does not read then, and
+/// that is not read soon. `to` is as long as `from`.
+pub fn copy_past_caches(to: &mut [u8], from: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+        const BYTES: usize = size_of::<__m128i>();
+        assert_eq!(to.len(), from.len());
+        // SAFETY: any bytes are a vector of bytes.
+        #[expect(unsafe_code, reason = "aligned vectors of bytes")]
+        let (head, body, tail) = unsafe { to.align_to_mut::<__m128i>() };
+        let (from_head, rest) = from.split_at(head.len());
+        let (from_body, from_tail) = rest.split_at(body.len() * BYTES);
+        head.copy_from_slice(from_head);
+        tail.copy_from_slice(from_tail);
+        for (to, from) in body.iter_mut().zip(from_body.chunks_exact(BYTES)) {
+            // SAFETY: `from` has so many bytes, `to` is aligned; all CPUs of this architecture have SSE2.
+            #[expect(unsafe_code, reason = "instructions that the language has no words for")]
+            unsafe {
+                _mm_stream_si128(to, _mm_loadu_si128(from.as_ptr().cast()));
+            }
+        }
+        // SAFETY: likewise. What was stored so comes before what the thread stores later, the release of a lock among it.
+        #[expect(unsafe_code, reason = "as above")]
+        unsafe {
+            _mm_sfence();
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    to.copy_from_slice(from);
+}
+
 impl Deref for Buffer {
     type Target = [u8];
 
@@ -302,6 +334,19 @@ impl fmt::Debug for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copy_past_the_caches_is_a_copy() {
+        let from: Vec<u8> = (0..300).map(|byte| byte as u8).collect();
+        for start in 0..40 {
+            for len in 0..200 {
+                let (mut to, mut expected) = (vec![0xEE; 300], vec![0xEE; 300]);
+                copy_past_caches(&mut to[start..start + len], &from[1..=len]);
+                expected[start..start + len].copy_from_slice(&from[1..=len]);
+                assert_eq!(to, expected, "{len} bytes from {start} on");
+            }
+        }
+    }
 
     #[test]
     fn slots_do_not_overlap_and_their_slabs_come_back() {

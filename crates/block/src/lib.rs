@@ -26,7 +26,7 @@ use std::io;
 use extant_rt::{Arc, AtomicBool, Ordering, share_work};
 
 pub use access::{Create, DeviceAccess, Transfer};
-pub use buffers::{BUFFER_BYTES, Buffer, Buffers};
+pub use buffers::{BUFFER_BYTES, Buffer, Buffers, copy_past_caches};
 pub use container::{Container, ImageFormat, PartitionEntry, PartitionKind};
 pub use durable::{DurableRequests, FlushEpoch};
 pub use error::{Error, Holder};

@@ -15,12 +15,15 @@
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
 
-use extant_block::{BUFFER_BYTES, Buffer, Buffers};
+use extant_block::{BUFFER_BYTES, Buffer, Buffers, copy_past_caches};
 use extant_rt::{Arc, AtomicBool, BiasedRwLock, LockClass, Ordering};
 
 use crate::incore::buffer::ZEROES;
 use crate::incore::fill_window::{FillWindow, Missing};
 use crate::incore::folio_map::{CHUNK_BLOCKS, FolioMap};
+
+/// Bytes in memory from which on a file's are mostly in no cache of a CPU.
+const COLD_BYTES_MIN: u64 = 64 << 20;
 
 /// The state of blocks when they are read into memory or created there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,8 +104,13 @@ impl Content {
 
 impl Bytes {
     /// Writes from a byte on, where blocks lie whose bits are `written`.
-    fn write(&mut self, from: usize, buf: &[u8], written: u64) {
-        Arc::make_mut(&mut self.buffer)[from..from + buf.len()].copy_from_slice(buf);
+    fn write(&mut self, from: usize, buf: &[u8], written: u64, is_cold: bool) {
+        let to = &mut Arc::make_mut(&mut self.buffer)[from..from + buf.len()];
+        if is_cold {
+            copy_past_caches(to, buf);
+        } else {
+            to.copy_from_slice(buf);
+        }
         self.changed |= written;
     }
 }
@@ -226,6 +234,11 @@ impl Folios {
     /// Bytes of so many blocks.
     pub(crate) fn bytes_of(&self, blocks: u32) -> usize {
         (blocks as usize) << self.block_bits
+    }
+
+    /// Whether a write comes to memory that the CPU's caches seldom have.
+    fn is_cold(&self, buf: &[u8]) -> bool {
+        self.bytes >= COLD_BYTES_MIN && buf.len() >= self.bytes_of(1)
     }
 
     /// The whole blocks in so many bytes.
@@ -353,7 +366,7 @@ impl Folios {
         let mut bytes = bytes.write();
         let is_written = self.write_shared(first + folio.len, 0, rest, may);
         if is_written {
-            bytes.write(from, own, blocks);
+            bytes.write(from, own, blocks, self.is_cold(own));
             folio.note_use();
         }
         is_written
@@ -453,12 +466,12 @@ impl Folios {
 
     /// Writes into the folio of a block, as far as it goes: how many bytes. 0 if the block is not in memory.
     pub(crate) fn write(&mut self, block: u32, within: usize, buf: &[u8]) -> usize {
-        let block_bits = self.block_bits;
+        let (block_bits, is_cold) = (self.block_bits, self.is_cold(buf));
         let Some((first, folio)) = self.find_mut(block) else { return 0 };
         let from = (((block - first) as usize) << block_bits) + within;
         let end = ((folio.len as usize) << block_bits).min(from + buf.len());
         let written = touched(from..end, block_bits);
-        folio.content.get_mut().write(from, &buf[..end - from], written);
+        folio.content.get_mut().write(from, &buf[..end - from], written, is_cold);
         folio.note_use();
         let fresh = (written & !folio.dirty).count_ones();
         folio.dirty |= written;
@@ -768,6 +781,29 @@ mod tests {
             assert_eq!(folios.next_dirty(block, 7), runs(model, block, 7), "from {block}");
             let gap = (block..end).take_while(|block| !model.contains_key(block)).count() as u32;
             assert_eq!(folios.gap(block, end - block), gap);
+        }
+    }
+
+    #[test]
+    fn a_file_too_large_for_the_caches_of_a_cpu_has_what_was_written() {
+        const BLOCK: usize = 4096;
+        let blocks = (COLD_BYTES_MIN / BLOCK as u64) as u32;
+        let mut folios = Folios::new(BLOCK as u32, Buffers::new());
+        (0..blocks).for_each(|block| folios.insert(block, &[1; BLOCK], Block::Clean));
+        let mut block = [0; BLOCK];
+        for step in 0..200_u32 {
+            let (at, within) = (step * 77 % blocks, step as usize % 3 * 5);
+            let len = BLOCK - within - step as usize % 2;
+            let bytes = &mut block[..len];
+            bytes.fill(step as u8 | 1 << 7);
+            assert_eq!(folios.is_cold(bytes), len == BLOCK);
+            assert_eq!(folios.write(at, within, bytes), len);
+            let mut read = [0; BLOCK];
+            assert!(folios.read(at, 0, &mut read));
+            let expected = |index: usize| {
+                if (within..within + len).contains(&index) { step as u8 | 1 << 7 } else { 1 }
+            };
+            assert!((0..BLOCK).all(|index| read[index] == expected(index)), "step {step}");
         }
     }
 
