@@ -193,16 +193,21 @@ fn flaw(block: &[u8], usable: usize, offset: usize) -> Error {
     })
 }
 
-/// Adds an entry in the room that [`search`] found at `offset`; `false`, and no change, when there is none.
+/// Adds an entry in the room that [`search`] found at `offset`, and gives its own offset; `None`, and no change, when there is no room.
 ///
 /// # Errors
 /// `Corrupt`, and no change, when no entry begins at `offset`.
-pub fn insert_at(block: &mut [u8], usable: usize, offset: usize, entry: &NewEntry<'_>) -> Result<bool> {
+pub fn insert_at(
+    block: &mut [u8],
+    usable: usize,
+    offset: usize,
+    entry: &NewEntry<'_>,
+) -> Result<Option<usize>> {
     let Some(slot) = Slot::of(&entry_at(block, usable, offset)?, entry.name.len()) else {
-        return Ok(false);
+        return Ok(None);
     };
     slot.fill(block, entry);
-    Ok(true)
+    Ok(Some(slot.offset + slot.used))
 }
 
 /// Adds an entry in the first room there is; `false`, and no change, when there is none. Does not look for the name.

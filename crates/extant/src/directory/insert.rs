@@ -386,10 +386,16 @@ impl MetadataUpdate<'_> {
         let usable = self.sbi.dir_format.usable;
         let location = place_in(dir, &room.buffer);
         let inserted = self
-            .modify_buffer(&room.buffer, |bytes| dirent::insert_at(bytes, usable, room.offset, &entry))
+            .modify_buffer_state(&room.buffer, |state| {
+                let are_whole = state.known_entry.take().is_some();
+                let bytes = Arc::make_mut(&mut state.bytes);
+                let inserted = dirent::insert_at(bytes, usable, room.offset, &entry)?;
+                state.known_entry = inserted.filter(|_| are_whole).and_then(|at| u16::try_from(at).ok());
+                Ok(inserted)
+            })
             .map_err(|e| location.format(e))?;
         // Planned under the same lock.
-        if inserted { Ok(()) } else { Err(location.corrupt("room for a name is gone")) }
+        inserted.map(drop).ok_or(location.corrupt("room for a name is gone"))
     }
 
     /// Takes a block for a leaf, behind the one that was taken last.

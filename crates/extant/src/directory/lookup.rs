@@ -112,25 +112,24 @@ impl Directories {
         usable: usize,
         name: &[u8],
     ) -> Result<Looked> {
-        enum At {
-            Found(usize, InodeNumber),
-            Room(usize),
-            Full,
-        }
-        let at = buffer
-            .read(|bytes| {
-                dirent::search(bytes, usable, name).map(|search| match search {
-                    Search::Found(entry) => At::Found(entry.offset, entry.inode),
-                    Search::Room(offset) => At::Room(offset),
-                    Search::Full => At::Full,
-                })
-            })
-            .map_err(|e| place_in(dir, &buffer).format(e))?;
-        Ok(match at {
-            At::Found(offset, inode) => Looked::Found(Found { buffer, offset, usable, inode }),
-            At::Room(offset) => Looked::Missing(Some(Room { buffer, offset })),
-            At::Full => Looked::Missing(None),
-        })
+        let mut state = buffer.lock();
+        let known = state.known_entry.map(usize::from);
+        let search = dirent::search(&state.bytes, usable, name, known);
+        let looked = match search.map_err(|e| place_in(dir, &buffer).format(e))? {
+            Search::Found(entry) => {
+                let (offset, inode) = (entry.offset, entry.inode);
+                // The next name that is looked for here is mostly there too, and what is known shows no more than that one is not.
+                state.known_entry = None;
+                Looked::Found(Found { buffer: buffer.clone(), offset, usable, inode })
+            }
+            Search::Room(offset) => {
+                state.known_entry = u16::try_from(offset).ok();
+                Looked::Missing(Some(Room { buffer: buffer.clone(), offset }))
+            }
+            Search::Full => Looked::Missing(None),
+        };
+        drop(state);
+        Ok(looked)
     }
 
     fn look_linear(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<Looked> {

@@ -85,13 +85,15 @@ pub(crate) struct State {
     pub(crate) dirty: bool,
     /// Freed: what the running transaction did to it is void.
     pub(crate) forgotten: bool,
+    /// Of a directory block whose entries were all found whole: the offset of one, while names that are looked for are missing.
+    pub(crate) known_entry: Option<u16>,
     /// Counts the changes since it came into memory.
     pub(crate) version: u32,
 }
 
 impl Buffer {
     pub(crate) fn new(block: FsBlock, kind: BufferKind, bytes: Arc<[u8]>) -> Arc<Self> {
-        let state = State { bytes, kind, dirty: false, forgotten: false, version: 0 };
+        let state = State { bytes, kind, dirty: false, forgotten: false, known_entry: None, version: 0 };
         Arc::new(Self {
             block,
             recently_used: AtomicBool::new(true),

@@ -23,7 +23,7 @@ use extant_ondisk::{
 use extant_rt::{Arc, BiasedWriteGuard, Mutex, Ordering, yield_now};
 
 use crate::error::{Location, Result};
-use crate::incore::buffer::{Buffer, BufferKind};
+use crate::incore::buffer::{Buffer, BufferKind, State};
 use crate::incore::inode::{Inode, InodeState, count_subdirectories};
 use crate::metadata::SbInfo;
 use crate::metadata::fast_commit::NameChange;
@@ -372,13 +372,25 @@ impl<'v> MetadataUpdate<'v> {
         buffer: &Arc<Buffer>,
         modify: impl FnOnce(&mut [u8]) -> R,
     ) -> R {
+        self.modify_buffer_state(buffer, |state| {
+            state.known_entry = None;
+            modify(Arc::make_mut(&mut state.bytes))
+        })
+    }
+
+    /// As [`MetadataUpdate::modify_buffer`], with what else is known of the bytes.
+    pub(crate) fn modify_buffer_state<R>(
+        &mut self,
+        buffer: &Arc<Buffer>,
+        modify: impl FnOnce(&mut State) -> R,
+    ) -> R {
         self.begin_change();
         let mut state = buffer.lock();
         let is_named =
             matches!(state.kind, BufferKind::Extent(_) | BufferKind::Directory(_) | BufferKind::HtreeNode(_));
         let first = !std::mem::replace(&mut state.dirty, true);
         state.version = state.version.wrapping_add(1);
-        let result = modify(Arc::make_mut(&mut state.bytes));
+        let result = modify(&mut state);
         drop(state);
         if !is_named {
             // Attributes, targets of links, tables of block maps: no record says what is in them.

@@ -1,7 +1,8 @@
 //! Looking for a name in a block.
 //!
 //! A block holds some hundred entries, and each look-up and each new name walks over them: the walk decodes only the
-//! head of an entry, and compares the last word of two names before it compares them whole.
+//! head of an entry, and compares the last word of two names before it compares them whole. Of a block that was walked over before, most
+//! names are known to be missing by its words alone, many of which a CPU compares at once.
 
 use super::{DirEntry, HEADER_BYTES, Head, NAME_MAX, entry_at, entry_bytes, flaw};
 use crate::error::Result;
@@ -27,10 +28,21 @@ pub fn find<'a>(block: &'a [u8], usable: usize, name: &[u8]) -> Result<Option<Di
 
 /// Looks for a name and for where it could go in one walk over the block.
 ///
+/// `known` is the offset of an entry if a walk has found all of them whole since the block was read; they may have been changed by this
+/// module's functions since. If it has room for the name, it may be what is found, though it is not the first.
+///
 /// # Errors
 /// `Corrupt` when an entry is broken that is not behind the name.
-pub fn search<'a>(block: &'a [u8], usable: usize, name: &[u8]) -> Result<Search<'a>> {
+pub fn search<'a>(block: &'a [u8], usable: usize, name: &[u8], known: Option<usize>) -> Result<Search<'a>> {
     let needed = if (1..=NAME_MAX).contains(&name.len()) { entry_bytes(name.len()) } else { usize::MAX };
+    let end = usable.min(block.len());
+    if let Some((offset, head)) = known.and_then(|offset| Some((offset, Head::at(block, end, offset)?))) {
+        let slack = offset + head.used_bytes()..offset + head.rec_len;
+        let (before, behind) = (&block[..slack.start], &block[slack.end..end]);
+        if slack.len() >= needed && !may_have(before, name) && !may_have(behind, name) {
+            return Ok(Search::Room(offset));
+        }
+    }
     let mut room = None;
     let found = walk(block, usable, name, |offset, head| {
         if head.rec_len - head.used_bytes() >= needed {
@@ -69,6 +81,32 @@ fn walk<'a>(
         offset += head.rec_len;
     }
     Ok(None)
+}
+
+/// Whether an entry of that name may be among whole ones: whether the end of one is, with the length where that lies before it. Names begin at
+/// multiples of four bytes, so that words are compared, and without an end in between: many at once.
+fn may_have(entries: &[u8], name: &[u8]) -> bool {
+    // The second word of an entry, with the name's length in it, and those of the name: which bits, and what they are.
+    let count = 1 + name.len().div_ceil(4);
+    let word = |index: usize| match index.checked_sub(1) {
+        None => (0xFF << 16, (name.len() as u32) << 16),
+        Some(at) => {
+            let own = &name[4 * at..name.len().min(4 * at + 4)];
+            let mut bytes = [0; 4];
+            bytes[..own.len()].copy_from_slice(own);
+            (u32::MAX >> (8 * (4 - own.len())), u32::from_le_bytes(bytes))
+        }
+    };
+    // The last three of them, the first of which may be any.
+    let last = [0, 1, 2].map(|index| (count + index).checked_sub(3).map_or((0, 0), word));
+    let words = entries.as_chunks::<4>().0;
+    let (Some(second), Some(third)) = (words.get(1..), words.get(2..)) else { return false };
+    let mut found = false;
+    for ((a, b), c) in words.iter().zip(second).zip(third) {
+        let differs = |word: &[u8; 4], (mask, own): (u32, u32)| u32::from_le_bytes(*word) & mask ^ own;
+        found |= differs(a, last[0]) | differs(b, last[1]) | differs(c, last[2]) == 0;
+    }
+    found
 }
 
 /// The length of a name and its last bytes, where names of one directory differ most.

@@ -27,36 +27,56 @@ fn assert_same(block: &[u8], usable: usize, model: &Model) {
     }
 }
 
+fn room(found: Search<'_>) -> Option<usize> {
+    match found {
+        Search::Room(offset) => Some(offset),
+        Search::Found(_) | Search::Full => None,
+    }
+}
+
 fn churn(block_bytes: usize, has_csum: bool, rng: &mut Rng) {
     let usable = usable_bytes(block_bytes, has_csum);
     let mut block = vec![0xAA; block_bytes];
     dirent::init_empty(&mut block, usable);
     let mut model = Model::new();
+    // Where an entry begins.
+    let mut known = None;
     for step in 0..4000 {
         let len = if rng.below(8) == 0 { 255 } else { 1 + rng.below(12) };
-        let name = rng.name(len);
+        let mut name = rng.name(len);
+        // Of names with one ending some are there and some are not.
+        if rng.below(2) == 0 {
+            name.truncate(240);
+            name.extend(&b".the same end"[rng.below(12)..]);
+        }
         let names: Vec<_> = model.keys().cloned().collect();
         match rng.below(10) {
             0..=4 if !model.contains_key(&name) => {
-                let room = match search(&block, usable, &name).unwrap() {
-                    Search::Room(offset) => Some(offset),
-                    Search::Found(_) | Search::Full => None,
-                };
-                let mut before = block.clone();
+                let rooms = [None, known].map(|known| room(search(&block, usable, &name, known).unwrap()));
                 let entry = (1 + rng.below(1000) as u32, 1 + rng.below(7) as u8);
+                let new = NewEntry { inode: InodeNumber(entry.0), name: &name, file_type: entry.1 };
+                let mut others = [block.clone(), block.clone()];
                 let done = insert(&mut block, usable, InodeNumber(entry.0), &name, entry.1).unwrap();
-                assert_eq!(done, room.is_some());
-                if let Some(offset) = room {
-                    let new = NewEntry { inode: InodeNumber(entry.0), name: &name, file_type: entry.1 };
-                    assert!(dirent::insert_at(&mut before, usable, offset, &new).unwrap());
-                    model.insert(name, entry);
+                let mut added = None;
+                for (room, other) in rooms.iter().zip(&mut others) {
+                    assert_eq!(room.is_some(), done);
+                    added = room.and_then(|room| dirent::insert_at(other, usable, room, &new).unwrap());
+                    assert_eq!(added.is_some(), done);
                 }
-                assert!(block == before, "put into another place, or written in vain");
+                let [first, other] = others;
+                assert!(block == first, "put into another place, or written in vain");
+                if let Some(added) = added {
+                    assert_eq!(dirent::entry_at(&other, usable, added).unwrap().name, name);
+                    model.insert(name, entry);
+                    (block, known) = (other, Some(added));
+                }
             }
             5..=7 if !names.is_empty() => {
                 let name = &names[rng.below(names.len())];
                 let offset = find(&block, usable, name).unwrap().unwrap().offset;
                 remove(&mut block, usable, offset).unwrap();
+                // Where one began is none any more.
+                known = known.filter(|known| *known != offset);
                 model.remove(name);
                 assert!(remove(&mut block, usable, offset).is_err(), "nothing is removed twice");
             }
@@ -70,11 +90,13 @@ fn churn(block_bytes: usize, has_csum: bool, rng: &mut Rng) {
             _ => {
                 let found = find(&block, usable, &name).unwrap();
                 assert_eq!(found.is_some(), model.contains_key(&name));
-                let searched = search(&block, usable, &name).unwrap();
-                assert_eq!(
-                    found.map(Search::Found),
-                    Some(searched).filter(|s| matches!(s, Search::Found(_)))
-                );
+                for known in [None, known] {
+                    let searched = search(&block, usable, &name, known).unwrap();
+                    assert_eq!(
+                        found.map(Search::Found),
+                        Some(searched).filter(|s| matches!(s, Search::Found(_)))
+                    );
+                }
             }
         }
         if step % 16 == 0 {
