@@ -231,13 +231,13 @@ pub fn insert(
 }
 
 /// Removes the live entry at `offset`: the entry before it takes its bytes, or, if it is the first, it becomes free.
-/// The bytes are cleared, as the kernel clears them.
+/// The bytes are cleared, as the kernel clears them. An entry that is before it begins at `from`: 0, or as [`search`] says.
 ///
 /// # Errors
 /// `Corrupt`, and no change, when no live entry begins at `offset`.
-pub fn remove(block: &mut [u8], usable: usize, offset: usize) -> Result<()> {
+pub fn remove(block: &mut [u8], usable: usize, offset: usize, from: usize) -> Result<()> {
     let end = usable.min(block.len());
-    let (mut before, mut at) = (None, 0);
+    let (mut before, mut at) = (None, if from < offset { from } else { 0 });
     let rec_len = loop {
         let head = Head::at(block, end, at).ok_or_else(|| flaw(block, usable, at))?;
         if at >= offset {

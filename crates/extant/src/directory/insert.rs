@@ -566,8 +566,9 @@ impl MetadataUpdate<'_> {
     /// # Errors
     /// `Corrupt`, and no change, if the entry is not there.
     pub(crate) fn remove_entry(&mut self, dir: &Arc<Inode>, found: &Found) -> Result<()> {
-        self.modify_buffer(&found.buffer, |bytes| dirent::remove(bytes, found.usable, found.offset))
-            .map_err(|e| place_in(dir, &found.buffer).format(e))?;
+        let Found { buffer, offset, before, usable, .. } = found;
+        self.modify_buffer(buffer, |bytes| dirent::remove(bytes, *usable, *offset, *before))
+            .map_err(|e| place_in(dir, buffer).format(e))?;
         self.note_name_changed();
         self.touch_directory(dir);
         Ok(())

@@ -18,6 +18,8 @@ use crate::incore::inode::Inode;
 pub(crate) struct Found {
     pub(super) buffer: Arc<Buffer>,
     pub(super) offset: usize,
+    /// Where an entry before it begins.
+    pub(super) before: usize,
     /// How many bytes of the block entries cover.
     pub(super) usable: usize,
     pub(crate) inode: InodeNumber,
@@ -116,11 +118,11 @@ impl Directories {
         let known = state.known_entry.map(usize::from);
         let search = dirent::search(&state.bytes, usable, name, known);
         let looked = match search.map_err(|e| place_in(dir, &buffer).format(e))? {
-            Search::Found(entry) => {
+            Search::Found { entry, before } => {
                 let (offset, inode) = (entry.offset, entry.inode);
                 // The next name that is looked for here is mostly there too, and what is known shows no more than that one is not.
                 state.known_entry = None;
-                Looked::Found(Found { buffer: buffer.clone(), offset, usable, inode })
+                Looked::Found(Found { buffer: buffer.clone(), offset, before, usable, inode })
             }
             Search::Room(offset) => {
                 state.known_entry = u16::try_from(offset).ok();

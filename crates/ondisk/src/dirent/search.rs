@@ -11,7 +11,12 @@ use crate::error::Result;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Search<'a> {
     /// The live entry of that name.
-    Found(DirEntry<'a>),
+    Found {
+        /// Itself.
+        entry: DirEntry<'a>,
+        /// The offset of the entry before it; 0 if it is the first.
+        before: usize,
+    },
     /// It is not there, and there is room for it in the entry that begins at this offset: the first such.
     Room(usize),
     /// It is not there, and there is no room for it.
@@ -43,14 +48,15 @@ pub fn search<'a>(block: &'a [u8], usable: usize, name: &[u8], known: Option<usi
             return Ok(Search::Room(offset));
         }
     }
-    let mut room = None;
+    let (mut room, mut before) = (None, 0);
     let found = walk(block, usable, name, |offset, head| {
+        before = offset;
         if head.rec_len - head.used_bytes() >= needed {
             room.get_or_insert(offset);
         }
     })?;
     Ok(match (found, room) {
-        (Some(entry), _) => Search::Found(entry),
+        (Some(entry), _) => Search::Found { entry, before },
         (None, Some(offset)) => Search::Room(offset),
         (None, None) => Search::Full,
     })

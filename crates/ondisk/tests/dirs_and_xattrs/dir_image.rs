@@ -229,7 +229,7 @@ fn a_linear_directory_goes_both_ways() {
         let offset = dirent::find(&block, usable, &names[5]).unwrap().unwrap().offset;
         let file_type = dirent::entry_at(&block, usable, offset).unwrap().file_type;
         assert_eq!(file_type == 0, args.contains(&"^filetype"));
-        dirent::remove(&mut block, usable, offset).unwrap();
+        dirent::remove(&mut block, usable, offset, 0).unwrap();
         assert!(dirent::insert(&mut block, usable, disk.file, b"ours", file_type).unwrap());
         sums.update_dir_block(disk.ino, generation, &mut block);
         image.write_block(place, &block);

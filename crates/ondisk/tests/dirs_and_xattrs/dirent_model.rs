@@ -30,8 +30,16 @@ fn assert_same(block: &[u8], usable: usize, model: &Model) {
 fn room(found: Search<'_>) -> Option<usize> {
     match found {
         Search::Room(offset) => Some(offset),
-        Search::Found(_) | Search::Full => None,
+        Search::Found { .. } | Search::Full => None,
     }
+}
+
+/// The offsets of the entry of a name that is there, and of the one before it.
+fn place(block: &[u8], usable: usize, name: &[u8]) -> (usize, usize) {
+    let Search::Found { entry, before } = search(block, usable, name, None).unwrap() else {
+        panic!("the name is there");
+    };
+    (entry.offset, before)
 }
 
 fn churn(block_bytes: usize, has_csum: bool, rng: &mut Rng) {
@@ -73,12 +81,18 @@ fn churn(block_bytes: usize, has_csum: bool, rng: &mut Rng) {
             }
             5..=7 if !names.is_empty() => {
                 let name = &names[rng.below(names.len())];
-                let offset = find(&block, usable, name).unwrap().unwrap().offset;
-                remove(&mut block, usable, offset).unwrap();
+                let (offset, before) = place(&block, usable, name);
+                let mut by_whole_walk = block.clone();
+                remove(&mut by_whole_walk, usable, offset, 0).unwrap();
+                // Others may have come in between.
+                let from =
+                    if rng.below(2) == 0 { before } else { place(&block, usable, &names[0]).0.min(before) };
+                remove(&mut block, usable, offset, from).unwrap();
+                assert!(block == by_whole_walk);
                 // Where one began is none any more.
                 known = known.filter(|known| *known != offset);
                 model.remove(name);
-                assert!(remove(&mut block, usable, offset).is_err(), "nothing is removed twice");
+                assert!(remove(&mut block, usable, offset, from).is_err(), "nothing is removed twice");
             }
             8 if !names.is_empty() => {
                 let name = &names[rng.below(names.len())];
@@ -92,10 +106,11 @@ fn churn(block_bytes: usize, has_csum: bool, rng: &mut Rng) {
                 assert_eq!(found.is_some(), model.contains_key(&name));
                 for known in [None, known] {
                     let searched = search(&block, usable, &name, known).unwrap();
-                    assert_eq!(
-                        found.map(Search::Found),
-                        Some(searched).filter(|s| matches!(s, Search::Found(_)))
-                    );
+                    let by_search = match searched {
+                        Search::Found { entry, .. } => Some(entry),
+                        Search::Room(_) | Search::Full => None,
+                    };
+                    assert_eq!(by_search, found);
                 }
             }
         }
@@ -191,7 +206,7 @@ fn broken_entries_are_refused() {
         assert!(entries(&block, 1024).last().unwrap().is_err(), "an error is the last item");
         let before = block.clone();
         assert!(insert(&mut block, 1024, InodeNumber(14), &[b'z'; 200], 1).is_err());
-        assert!(remove(&mut block, 1024, 24).is_err());
+        assert!(remove(&mut block, 1024, 24, 0).is_err());
         assert_eq!(block, before);
     }
     let mut block = good.clone();
@@ -228,9 +243,10 @@ fn hostile_blocks_neither_panic_nor_loop() {
         assert!(entries(&block, usable).count() <= block_bytes / 12 + 1);
         let offset = rng.below(block_bytes + 20);
         let _ = find(&block, usable, b"some name");
+        let _ = search(&block, usable, b"some name", Some(offset));
         let _ = insert(&mut block, usable, InodeNumber(9), b"another", 1);
         let _ = dirent::set_inode(&mut block, usable, offset, InodeNumber(3), 2);
-        let _ = remove(&mut block, usable, offset);
+        let _ = remove(&mut block, usable, offset, rng.below(offset + 20));
         checksums(1).update_dir_block(InodeNumber(2), 3, &mut block);
         let _ = checksums(1).verify_dir_block(InodeNumber(2), 3, &block);
         dirent::init_tail(&mut block);

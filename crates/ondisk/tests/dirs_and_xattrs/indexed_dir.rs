@@ -106,7 +106,7 @@ impl IndexedDir {
             return false;
         };
         let usable = self.usable();
-        dirent::remove(&mut self.blocks[leaf], usable, offset).unwrap();
+        dirent::remove(&mut self.blocks[leaf], usable, offset, 0).unwrap();
         true
     }
 
@@ -151,7 +151,7 @@ impl IndexedDir {
                 assert!(self.split_index(&path));
                 continue;
             }
-            dirent::remove(&mut self.blocks[leaf], usable, offset).unwrap();
+            dirent::remove(&mut self.blocks[leaf], usable, offset, 0).unwrap();
             self.split_leaf(&path, NewEntry { inode, name: &name, file_type });
         }
     }
