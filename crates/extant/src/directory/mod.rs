@@ -127,7 +127,7 @@ impl Directories {
     }
 
     /// A block of a directory.
-    fn directory_buffer(
+    pub(crate) fn directory_buffer(
         &self,
         dir: &Arc<Inode>,
         logical: LogicalBlock,

@@ -2,13 +2,29 @@
 
 use std::collections::BTreeMap;
 
-use extant_ondisk::InodeNumber;
+use extant_ondisk::{InodeNumber, LogicalBlock, dirent};
 use extant_rt::Arc;
 
 use super::disk::{Random, assert_clean, format, has_e2fsprogs, mount};
 use super::names::{DISKS, new};
 use crate::error::Error;
+use crate::incore::buffer::BufferKind;
+use crate::incore::inode::Inode;
+use crate::mount::Volume;
 use crate::namespace::{NewKind, RenameFlags};
+
+/// Whether what the buffers of a directory say of entries is so.
+fn check_known_entries(volume: &Volume, dir: &Arc<Inode>) {
+    for logical in (0..volume.directory_len(dir).expect("a length")).map(LogicalBlock) {
+        let kind = BufferKind::Directory(dir.owner());
+        // A block of the index is none.
+        let Ok(buffer) = volume.directory_buffer(dir, logical, kind) else { continue };
+        let state = buffer.lock();
+        let Some(known) = state.known_entry.map(usize::from) else { continue };
+        let mut entries = dirent::entries(&state.bytes, volume.dir_format.usable);
+        assert!(entries.any(|entry| entry.expect("whole").offset == known), "block {logical}, {known}");
+    }
+}
 
 #[test]
 fn a_name_goes_where_it_was_missed_unless_the_directory_changed_since() {
@@ -51,6 +67,7 @@ fn a_name_goes_where_it_was_missed_unless_the_directory_changed_since() {
                 Err(Error::Exists) => assert!(names.contains_key(&name), "{disk:?} step {step}"),
                 Err(error) => panic!("{disk:?} step {step}: {error}"),
             }
+            check_known_entries(&volume, &root);
             if names.len() > 300 {
                 let (victim, _) = names.pop_first().expect("one of many");
                 volume.unlink(&root, &victim).expect("unlink");
