@@ -421,7 +421,7 @@ fn canonical_paths_lead_through_no_link() {
     let file = if cfg!(target_os = "wasi") { "a/relative/file".into() } else { dir.join("a/relative/file") };
     symlink(extant_testing::text(&file), &dir.join("outer"));
     symlink("loop", &dir.join("loop"));
-    let found = |path: &str| extant_block::canonicalize(&dir.join(path));
+    let found = |path: &str| extant_block::canonicalize(dir.join(path));
     for path in ["a/./b/../b/file", "a/relative/file", "outer", "a/relative/../../outer"] {
         assert_eq!(found(path).expect(path), dir.join("a/b/file"), "{path}");
     }

@@ -40,7 +40,7 @@ impl<'a> References<'a> {
             image.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let missing = |error: std::io::Error| refused(format!("which cannot be opened: {error}"));
         let path =
-            canonicalize(&directory.join(name.strip_prefix("file:").unwrap_or(name))).map_err(missing)?;
+            canonicalize(directory.join(name.strip_prefix("file:").unwrap_or(name))).map_err(missing)?;
         let own = canonicalize(directory).map_err(missing)?;
         let allowed = self.allowed.iter().filter_map(|allowed| canonicalize(allowed).ok());
         if !std::iter::once(own).chain(allowed).any(|allowed| path.starts_with(allowed)) {

@@ -5,8 +5,9 @@ use std::fs::Metadata;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+pub use std::fs::canonicalize;
 pub use std::os::unix::fs::FileExt;
 
 /// A name of a disk as the host's programs have names: the same bytes.
@@ -30,14 +31,6 @@ pub type Identity = (u64, u64);
 /// The host's.
 pub fn identity(path: &Path) -> io::Result<Identity> {
     Ok(of_metadata(&path.metadata()?))
-}
-
-/// The path without symbolic links, `.` and `..`.
-///
-/// # Errors
-/// The host's.
-pub fn canonicalize(path: &Path) -> io::Result<PathBuf> {
-    path.canonicalize()
 }
 
 /// The identity of the file that this was found of.

@@ -58,13 +58,13 @@ const LINKS_MAX: usize = 40;
 ///
 /// # Errors
 /// The host's; `PermissionDenied` if it leads above the current directory, where nothing can be opened.
-pub fn canonicalize(path: &Path) -> io::Result<PathBuf> {
+pub fn canonicalize(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     let words = |path: &Path| -> Vec<OsString> {
         path.components().rev().map(|component| component.as_os_str().to_owned()).collect()
     };
     let mut found = PathBuf::from(".");
     // The next one last.
-    let mut left = words(path);
+    let mut left = words(path.as_ref());
     let mut links = 0;
     while let Some(word) = left.pop() {
         match Path::new(&word).components().next() {

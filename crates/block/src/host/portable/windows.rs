@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::Error;
 
 pub use super::file_ext::FileExt;
+pub use std::fs::canonicalize;
 
 /// Others may read (`FILE_SHARE_READ`).
 const SHARE_READ: u32 = 1;
@@ -54,14 +55,6 @@ pub type Identity = PathBuf;
 /// The host's.
 pub fn identity(path: &Path) -> io::Result<Identity> {
     canonicalize(path)
-}
-
-/// The path without symbolic links, `.` and `..`.
-///
-/// # Errors
-/// The host's.
-pub fn canonicalize(path: &Path) -> io::Result<PathBuf> {
-    path.canonicalize()
 }
 
 impl FileExt for File {
