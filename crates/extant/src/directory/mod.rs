@@ -58,7 +58,7 @@ pub(crate) struct Directories {
     negative_lookups: NegativeLookupHint,
     recent_blocks: RecentDirectoryBlocks,
     recent_attributes: RecentDirectoryAttributes,
-    leaf_maps_left: LeafMapsLeft,
+    leaf_maps_left: Arc<LeafMapsLeft>,
 }
 
 impl Deref for Directories {

@@ -57,22 +57,30 @@ pub(crate) struct Leaf {
     pub(crate) block: FsBlock,
 }
 
-/// How many more directories may have a map, and how many had one; how many more leaves their locks may keep.
-#[derive(Clone, Debug)]
-pub(crate) struct LeafMapsLeft(Arc<(AtomicU32, AtomicU64, AtomicUsize)>);
+/// How many more maps directories may have, and how many more leaves their locks may keep.
+#[derive(Debug)]
+pub(crate) struct LeafMapsLeft {
+    maps: AtomicU32,
+    kept: AtomicUsize,
+    /// Maps that were made so far.
+    made: AtomicU64,
+}
 
 impl LeafMapsLeft {
     /// Their locks keep that many leaves at most.
-    pub(crate) fn new(kept_max: usize) -> Self {
-        Self(Arc::new((AtomicU32::new(COUNT_MAX), AtomicU64::new(0), AtomicUsize::new(kept_max))))
+    pub(crate) fn new(kept_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            maps: AtomicU32::new(COUNT_MAX),
+            kept: AtomicUsize::new(kept_max),
+            made: AtomicU64::new(0),
+        })
     }
 
     /// A map that shows nothing yet, if another one may be.
-    pub(crate) fn take(&self, hasher: DirHasher) -> Option<LeafMap> {
+    pub(crate) fn take(self: &Arc<Self>, hasher: DirHasher) -> Option<LeafMap> {
         let one_less = |left: u32| left.checked_sub(1);
-        let (left, made, _) = &*self.0;
-        left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).ok()?;
-        let number = made.fetch_add(1, Ordering::Relaxed);
+        self.maps.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).ok()?;
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
         Some(LeafMap::new(hasher, number, self.clone()))
     }
 }
@@ -220,19 +228,18 @@ pub(crate) struct LeafMap {
     subdirectories: OnceBox<[Padded<AtomicU32>; SHARDS]>,
     /// Leaves that the locks keep. It changes more often than what is beside it.
     kept: Padded<AtomicUsize>,
-    left: LeafMapsLeft,
+    left: Arc<LeafMapsLeft>,
 }
 
 impl Drop for LeafMap {
     fn drop(&mut self) {
-        let (left, _, kept_left) = &*self.left.0;
-        left.fetch_add(1, Ordering::Relaxed);
-        kept_left.fetch_add(self.kept.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.left.maps.fetch_add(1, Ordering::Relaxed);
+        self.left.kept.fetch_add(self.kept.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
 impl LeafMap {
-    fn new(hasher: DirHasher, number: u64, left: LeafMapsLeft) -> Self {
+    fn new(hasher: DirHasher, number: u64, left: Arc<LeafMapsLeft>) -> Self {
         Self {
             hasher,
             number,
@@ -298,9 +305,8 @@ impl LeafMap {
     /// Keeps a leaf in its lock, if too many are not kept already: it stays in memory.
     pub(crate) fn keep(&self, lock: &mut Option<KeptLeaf>, leaf: KeptLeaf) {
         let one_less = |left: usize| left.checked_sub(1);
-        let (_, _, left) = &*self.left.0;
         if lock.is_none() {
-            if left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_err() {
+            if self.left.kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_err() {
                 return;
             }
             self.kept.fetch_add(1, Ordering::Relaxed);
@@ -553,6 +559,6 @@ mod tests {
         assert!(left.take(hasher).is_none());
         drop((map, others));
         assert!(left.take(hasher).is_some());
-        assert_eq!(left.0.2.load(Ordering::Relaxed), 1, "what was kept may be again");
+        assert_eq!(left.kept.load(Ordering::Relaxed), 1, "what was kept may be again");
     }
 }
