@@ -17,23 +17,24 @@ pub use linux::*;
 #[cfg(not(target_os = "linux"))]
 pub use portable::*;
 
-/// What a server of Extant did when it defragmented.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct DefragmentedMount {
-    /// Files with fewer runs of blocks.
+/// What defragmenting a file system did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Defragmented {
+    /// Files that have fewer runs of blocks.
     pub files: u64,
-    /// Directories with fewer blocks or runs.
+    /// Directories that have fewer blocks or runs.
     pub directories: u64,
-    /// Their runs before.
+    /// Runs of blocks of these files and directories before.
     pub runs_before: u64,
-    /// Their runs after.
+    /// Their runs of blocks after.
     pub runs_after: u64,
-    /// Runs that moved to join free runs.
+    /// Runs of blocks of files that moved to join free runs.
     pub joined_runs: u64,
     /// Bytes that were copied.
     pub moved_bytes: u64,
-    /// What stays as it is for a reason.
+    /// Files and directories that stay as they are for a reason.
     pub left: u64,
-    /// What an error kept from being improved.
+    /// Files and directories that an error kept from being improved.
     pub failed: u64,
 }

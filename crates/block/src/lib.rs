@@ -34,8 +34,8 @@ pub use fault::{Fault, FaultDevice, Operation, Request};
 pub use file::{Copied, FileCopy, FileDevice};
 pub use file_ext::FileExtDevice;
 pub use host::{
-    DefragmentedMount, FileExt, Identity, canonicalize, defrag_mounted, fitrim, host_name, identity,
-    os_string, resize_mounted,
+    Defragmented, FileExt, Identity, canonicalize, defrag_mounted, fitrim, host_name, identity, os_string,
+    resize_mounted,
 };
 pub use lvm::{LogicalVolume, VolumeMapping};
 pub use memory::MemoryDevice;

@@ -111,12 +111,13 @@ pub use api::{
 };
 #[cfg(feature = "check")]
 pub use check::{FINDINGS_MAX, Finding, Pass, Progress};
-pub use defrag::{Changed, DefragEvent, DefragOptions, Defragmented};
+pub use defrag::{Changed, DefragEvent, DefragOptions};
 pub use directory::DirItem;
 pub use error::{Error, Location, MmpHolder, Result};
 #[cfg(extant_linux_model)]
 pub use extant_alloc::linux_model;
 pub use extant_alloc::{MballocStatistics, PreallocStatistics, Scan, Tuning, policy};
+pub use extant_block::Defragmented;
 pub use extant_journal::{Corrupt as JournalCorrupt, Error as JournalError, Stats as JournalStatistics};
 pub use extant_ondisk::{
     FileType, FsBlock, GroupNumber, InodeFlags, InodeNumber, LogicalBlock, QuotaType, Structure, Timestamp,

@@ -20,7 +20,7 @@ use std::io;
 use std::path::Path;
 use std::ptr::NonNull;
 
-use crate::{Create, DefragmentedMount, DeviceAccess, Error, Transfer};
+use crate::{Create, Defragmented, DeviceAccess, Error, Transfer};
 
 #[cfg(unix)]
 use unix as system;
@@ -205,6 +205,6 @@ pub fn resize_mounted(_dir: &Path, _blocks: u64) -> io::Result<()> {
 ///
 /// # Errors
 /// `Unsupported`.
-pub fn defrag_mounted(_path: &Path, _is_dry_run: bool) -> io::Result<DefragmentedMount> {
+pub fn defrag_mounted(_path: &Path, _is_dry_run: bool) -> io::Result<Defragmented> {
     Err(io::ErrorKind::Unsupported.into())
 }

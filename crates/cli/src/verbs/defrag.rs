@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use extant::{DefragEvent, DefragOptions, Defragmented};
-use extant_block::{DefragmentedMount, defrag_mounted};
+use extant_block::defrag_mounted;
 use serde_json::{Map, Value, json};
 
 use super::Outcome;
@@ -157,14 +157,14 @@ impl Defrag {
         let done = done.map_err(failed)?;
         unmounted?;
         let layouts = Layouts { before, after, block_bytes };
-        self.tell(&place, &numbers(&done), &layouts, (output, files))?;
+        self.tell(&place, &done, &layouts, (output, files))?;
         Ok(if done.failed > 0 { EXIT_FAILED } else { 0 })
     }
 
     fn tell(
         &self,
         place: &DiskPath,
-        done: &DefragmentedMount,
+        done: &Defragmented,
         layouts: &Layouts,
         (mut output, files): (Output, Vec<Value>),
     ) -> Result<(), Failure> {
@@ -218,21 +218,7 @@ impl Defrag {
     }
 }
 
-/// What was done of an image, as a mount says it.
-fn numbers(done: &Defragmented) -> DefragmentedMount {
-    DefragmentedMount {
-        files: done.files,
-        directories: done.directories,
-        runs_before: done.runs_before,
-        runs_after: done.runs_after,
-        joined_runs: done.joined_runs,
-        moved_bytes: done.moved_bytes,
-        left: done.left,
-        failed: done.failed,
-    }
-}
-
-fn sums(place: &Path, is_dry_run: bool, done: &DefragmentedMount) -> Map<String, Value> {
+fn sums(place: &Path, is_dry_run: bool, done: &Defragmented) -> Map<String, Value> {
     object([
         ("image", place.display().to_string().into()),
         ("is_dry_run", is_dry_run.into()),
@@ -247,7 +233,7 @@ fn sums(place: &Path, is_dry_run: bool, done: &DefragmentedMount) -> Map<String,
     ])
 }
 
-fn summary(place: &Path, is_dry_run: bool, done: &DefragmentedMount) -> String {
+fn summary(place: &Path, is_dry_run: bool, done: &Defragmented) -> String {
     let (place, prefix) = (place.display(), if is_dry_run { "would be: " } else { "" });
     let mut line = format!(
         "{place}: {prefix}{} files and {} directories in {} extents, before {}; {} copied",

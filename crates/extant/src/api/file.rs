@@ -5,12 +5,12 @@ mod stream;
 use std::ops::Deref;
 use std::path::Path;
 
-use extant_block::Segment;
+use extant_block::{Defragmented, Segment};
 use extant_ondisk::{InodeFlags, InodeNumber};
 
 use super::filesystem::Filesystem;
 use super::options::OpenOptions;
-use crate::defrag::{DefragEvent, DefragOptions, Defragmented};
+use crate::defrag::{DefragEvent, DefragOptions};
 use crate::error::{Error, Result};
 use crate::file::fallocate::Fallocate;
 use crate::file::seek::{FileExtent, SeekTo};

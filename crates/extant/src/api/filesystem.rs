@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use extant_alloc::{MballocStatistics, PreallocStatistics};
+use extant_block::Defragmented;
 use extant_journal::Stats as JournalStatistics;
 use extant_ondisk::{GroupNumber, Structure, Superblock};
 use extant_rt::{Arc, Padded};
@@ -10,7 +11,7 @@ use extant_writeback::Statistics as WritebackStatistics;
 
 #[cfg(feature = "check")]
 use crate::check::{Finding, Progress};
-use crate::defrag::{DefragEvent, DefragOptions, Defragmented};
+use crate::defrag::{DefragEvent, DefragOptions};
 use crate::error::{Error, Location, MmpHolder, Result};
 use crate::incore::inode_cache::InodeRef;
 use crate::metadata::Statistics;

@@ -26,6 +26,7 @@ mod space;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use extant_block::Defragmented;
 use extant_ondisk::{FileType, InodeNumber};
 use extant_rt::is_interrupted;
 
@@ -43,28 +44,6 @@ use crate::mount::Volume;
 pub struct DefragOptions {
     /// Only say what would be done. Nothing is written.
     pub dry_run: bool,
-}
-
-/// What [`Filesystem::defrag`](crate::Filesystem::defrag) did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Defragmented {
-    /// Files that have fewer runs of blocks.
-    pub files: u64,
-    /// Directories that have fewer blocks or runs.
-    pub directories: u64,
-    /// Runs of blocks of these files and directories before.
-    pub runs_before: u64,
-    /// Their runs of blocks after.
-    pub runs_after: u64,
-    /// Runs of blocks of files that moved to join free runs.
-    pub joined_runs: u64,
-    /// Bytes that were copied.
-    pub moved_bytes: u64,
-    /// Files and directories that stay as they are for a reason.
-    pub left: u64,
-    /// Files and directories that an error kept from being improved.
-    pub failed: u64,
 }
 
 /// A number of runs or blocks before and after, and the bytes that were copied for it.
@@ -204,7 +183,8 @@ impl Volume {
         if !is_dry_run {
             self.writable()?.commit_running()?;
         }
-        Ok(Defragmented { moved_bytes: defrag.bytes(defrag.moved_blocks), ..defrag.done })
+        defrag.done.moved_bytes = defrag.bytes(defrag.moved_blocks);
+        Ok(defrag.done)
     }
 }
 

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use crate::DefragmentedMount;
+use crate::Defragmented;
 
 /// `struct fstrim_range`: where to begin, how many bytes, and the least of a run. The kernel puts the bytes that were trimmed in place of
 /// the second.
@@ -51,7 +51,7 @@ pub fn resize_mounted(dir: &Path, blocks: u64) -> io::Result<()> {
 /// # Errors
 /// `Unsupported` if another file system is mounted there; else the host's.
 #[expect(unsafe_code, reason = "the request has no safe wrapper")]
-pub fn defrag_mounted(path: &Path, is_dry_run: bool) -> io::Result<DefragmentedMount> {
+pub fn defrag_mounted(path: &Path, is_dry_run: bool) -> io::Result<Defragmented> {
     type Sums = [u64; 8];
     const DEFRAG: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<Sums>(0xE4, 1);
     const PLAN: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<Sums>(0xE4, 2);
@@ -69,16 +69,7 @@ pub fn defrag_mounted(path: &Path, is_dry_run: bool) -> io::Result<DefragmentedM
     };
     let [files, directories, runs_before, runs_after, joined_runs, moved_bytes, left, failed] =
         sums.map_err(self::failed)?;
-    Ok(DefragmentedMount {
-        files,
-        directories,
-        runs_before,
-        runs_after,
-        joined_runs,
-        moved_bytes,
-        left,
-        failed,
-    })
+    Ok(Defragmented { files, directories, runs_before, runs_after, joined_runs, moved_bytes, left, failed })
 }
 
 fn failed(error: rustix::io::Errno) -> io::Error {
