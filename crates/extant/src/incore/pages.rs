@@ -45,7 +45,7 @@ pub(crate) struct InodePages {
     pub(crate) is_queued: bool,
     /// The bytes reported: bytes of folios to the budget, and dirty ones to the contexts.
     pub(crate) accounted: (u64, u64),
-    pub(crate) read_ahead: ReadAhead,
+    pub(crate) read_ahead: ReadAheadState,
     /// The budget of the memory that they take.
     pub(crate) memory: Option<Arc<Budget>>,
 }
@@ -94,7 +94,7 @@ impl Drop for InodePages {
 
 /// What of a file is read into memory ahead of those who read it in order (kernel `struct file_ra_state`).
 #[derive(Debug, Default)]
-pub(crate) struct ReadAhead {
+pub(crate) struct ReadAheadState {
     /// The block behind the last read that missed.
     next: u32,
     window_bytes: u64,
@@ -102,7 +102,7 @@ pub(crate) struct ReadAhead {
     asked: Range<u32>,
 }
 
-impl ReadAhead {
+impl ReadAheadState {
     /// Bytes to read at least from a block on that is not in memory, `bytes_max` at most.
     pub(crate) fn window(&mut self, block: u32, bytes_max: u64) -> u64 {
         self.window_bytes = match block == self.next && block > 0 {
@@ -117,7 +117,7 @@ impl ReadAhead {
         self.next = next;
     }
 
-    /// Whether a read of blocks asks for more ([`ReadAhead::ask`]), though all of them may be in memory.
+    /// Whether a read of blocks asks for more ([`ReadAheadState::ask`]), though all of them may be in memory.
     pub(crate) fn is_reached(&self, blocks: &Range<u32>) -> bool {
         !self.asked.is_empty() && blocks.contains(&self.asked.start)
     }
@@ -161,13 +161,13 @@ mod tests {
     const END: u32 = 100_000;
 
     /// The blocks that a read of `len` blocks, not in memory, has threads read.
-    fn ask(ahead: &mut ReadAhead, block: u32, len: u32) -> Range<u32> {
+    fn ask(ahead: &mut ReadAheadState, block: u32, len: u32) -> Range<u32> {
         ahead.ask(&(block..block + len), len > 64, (12, WINDOW_MAX), END)
     }
 
     #[test]
     fn a_window_grows_while_reads_go_on() {
-        let mut ahead = ReadAhead::default();
+        let mut ahead = ReadAheadState::default();
         assert_eq!(ask(&mut ahead, 0, 1), 1..5);
         let mut asked = vec![];
         for block in 1..END {
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn reads_elsewhere_ask_for_nothing_but_what_is_large() {
-        let mut ahead = ReadAhead::default();
+        let mut ahead = ReadAheadState::default();
         assert_eq!(ask(&mut ahead, 500, 1), 0..0);
         assert_eq!(ask(&mut ahead, 300, 1), 0..0);
         assert_eq!(ask(&mut ahead, 2000, 256), 2000..2256);

@@ -1,6 +1,6 @@
 //! Files that are read in order on a device with latency: threads read them into memory ahead of their readers.
 //!
-//! A read that misses, or that reaches what was asked for last, asks for a window of the file ([`ReadAhead`](crate::incore::pages::ReadAhead)),
+//! A read that misses, or that reaches what was asked for last, asks for a window of the file ([`ReadAheadState`](crate::incore::pages::ReadAheadState)),
 //! in pieces of a folio, and waits for the pieces that have its own blocks. It holds no lock then: a thread takes those of a reader for its
 //! piece. What a thread could not read is read again by who needs it.
 //!
