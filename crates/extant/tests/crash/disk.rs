@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use extant::mkfs::Mkfs;
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::{CompatFeatures, Superblock};
-use extant_testing::{Command, scratch, write_at};
+use extant_testing::{Command, faults, run, scratch, text, write_at};
 
 /// The content of free blocks before anything is written to a disk: it must never appear in a file.
 pub const POISON: u8 = 0xDB;
@@ -156,31 +156,6 @@ pub const VALUES: DiskKind = DiskKind {
     options: Some(&["-O", "ea_inode,metadata_csum,64bit,^resize_inode", "-g", "2048"]),
 };
 
-/// A tool, where it usually is on Linux.
-fn tool(name: &str) -> Option<String> {
-    let paths = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(|dir| format!("{dir}/{name}"));
-    paths.into_iter().find(|path| Path::new(path).exists())
-}
-
-/// Whether the tools that the explorer needs are there; says so if not.
-pub fn has_tools() -> bool {
-    let missing: Vec<&str> =
-        ["mke2fs", "e2fsck", "dumpe2fs", "debugfs"].into_iter().filter(|name| tool(name).is_none()).collect();
-    if !missing.is_empty() {
-        println!("skipped: {missing:?} missing");
-    }
-    missing.is_empty()
-}
-
-/// Runs a tool: its exit code, and what it printed.
-fn run(name: &str, arguments: &[&str]) -> (i32, String) {
-    let Some(path) = tool(name) else { return (-1, format!("{name} is missing")) };
-    let output = Command::new(path).args(arguments).env("LC_ALL", "C").output().expect("run a tool");
-    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
-    text.push_str(&String::from_utf8_lossy(&output.stderr));
-    (output.status.code().unwrap_or(-1), text)
-}
-
 impl DiskKind {
     pub fn named(name: &str) -> Option<Self> {
         KINDS.into_iter().chain([QUOTAS]).chain(CLUSTERS).find(|kind| kind.name == name)
@@ -211,7 +186,7 @@ impl DiskKind {
                 checker.put(&device);
             }
         }
-        let (_, described) = run("dumpe2fs", &[&checker.path.to_string_lossy()]);
+        let described = run("dumpe2fs", &[text(&checker.path)]).expect("described");
         for (first, last) in
             free_ranges(&described).into_iter().chain(unwritten_tables(&described, self.block_size))
         {
@@ -229,10 +204,9 @@ impl DiskKind {
             "lazy_itable_init=0,lazy_journal_init=0,nodiscard,hash_seed=09090909-0909-0909-0909-090909090909";
         arguments.extend(["-E", extended, "-U", "clear"]);
         arguments.extend(options);
-        let (path, size) = (path.to_string_lossy(), format!("{}M", self.size_mib));
-        arguments.extend([&*path, &size]);
-        let (code, said) = run("mke2fs", &arguments);
-        assert_eq!(code, 0, "mke2fs {arguments:?}: {said}");
+        let size = format!("{}M", self.size_mib);
+        arguments.extend([text(path), &size]);
+        run("mke2fs", &arguments).expect("a disk");
     }
 }
 
@@ -311,11 +285,12 @@ impl Checker {
         }
     }
 
+    /// Runs e2fsck: its exit code, and what it said.
     fn e2fsck(&self, options: &[&str]) -> (i32, String) {
-        let path = self.path.to_string_lossy();
-        let mut arguments = options.to_vec();
-        arguments.push(&path);
-        run("e2fsck", &arguments)
+        let mut command = Command::new("e2fsck");
+        let output = command.args(options).arg(&self.path).env("LC_ALL", "C").output().expect("e2fsck");
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.code().unwrap_or(-1), said)
     }
 
     /// Checks that an image is clean.
@@ -328,12 +303,7 @@ impl Checker {
     }
 
     fn check_file(&self) -> Result<(), String> {
-        let (code, said) = self.e2fsck(&["-fn"]);
-        if code == 0 && !said.contains("Fix?") && !said.contains("WARNING") {
-            Ok(())
-        } else {
-            Err(format!("e2fsck -fn exits {code}: {said}"))
-        }
+        faults(&self.path).map_or(Ok(()), |said| Err(format!("e2fsck -fn: {said}")))
     }
 
     /// The image as e2fsck recovers it: it replays the journal and finishes the orphans. Nothing if it fails at these: of an
@@ -390,8 +360,7 @@ pub fn make_by_debugfs(image: &MemoryDevice, made: &[(&str, Option<Vec<u8>>)]) {
             }
             None => format!("mkdir {path}"),
         };
-        let (code, said) = run("debugfs", &["-w", "-R", &command, &checker.path.to_string_lossy()]);
-        assert_eq!(code, 0, "{command}: {said}");
+        run("debugfs", &["-w", "-R", &command, text(&checker.path)]).expect("made");
     }
     let bytes = std::fs::read(&checker.path).expect("read the image");
     image.write_at(0, &bytes).expect("copy the image");
@@ -404,7 +373,8 @@ struct Undo<'a>(&'static str, Vec<&'a str>);
 #[cfg(target_os = "linux")]
 impl Drop for Undo<'_> {
     fn drop(&mut self) {
-        run(self.0, &self.1);
+        // A disk that stays mounted is found by the check that follows.
+        let _ = run(self.0, &self.1);
     }
 }
 
@@ -432,19 +402,12 @@ impl Checker {
         self.held.clear();
         let dir = self.path.with_file_name("mounted");
         std::fs::create_dir_all(&dir).map_err(|error| error.to_string())?;
-        let (dir, path) = (dir.to_string_lossy(), self.path.to_string_lossy());
-        let (code, device) = run("losetup", &["--find", "--show", &path]);
-        if code != 0 {
-            return Err(format!("losetup: {device}"));
-        }
+        let device = run("losetup", &["--find", "--show", text(&self.path)])?;
         let device = device.trim();
         let _detach = Undo("losetup", vec!["--detach", device]);
-        let (code, said) = run("mount", &["-t", "ext4", "-o", "noinit_itable", device, &dir]);
-        if code != 0 {
-            return Err(format!("mount: {said}"));
-        }
-        let umount = Undo("umount", vec![&dir]);
-        change(Path::new(&*dir));
+        run("mount", &["-t", "ext4", "-o", "noinit_itable", device, text(&dir)])?;
+        let umount = Undo("umount", vec![text(&dir)]);
+        change(&dir);
         drop(umount);
         self.check_file().map_err(|what| format!("after the recovery of Linux, {what}"))?;
         let bytes = std::fs::read(&self.path).expect("read the image");
@@ -458,6 +421,6 @@ impl Checker {
 pub fn journal_blocks(image: &MemoryDevice) -> Vec<u64> {
     let mut checker = Checker::new();
     checker.put(image);
-    let (_, said) = run("debugfs", &["-R", "blocks <8>", &checker.path.to_string_lossy()]);
+    let said = run("debugfs", &["-R", "blocks <8>", text(&checker.path)]).expect("the blocks of the journal");
     said.split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }

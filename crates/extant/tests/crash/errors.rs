@@ -23,9 +23,9 @@ use std::time::Duration;
 use extant::Error;
 use extant_block::{FaultDevice, MemoryDevice, Operation, Recorder, Request, Tearing};
 use extant_rt::{Arc, HAS_THREADS};
-use extant_testing::crash_scale;
+use extant_testing::{crash_scale, has_e2fsprogs};
 
-use crate::disk::{Checker, KINDS, has_tools};
+use crate::disk::{Checker, KINDS};
 use crate::explore::{Base, History, Scenario, quietly, recover, tree_as_is};
 use crate::fault::Fault;
 use crate::generate::{alphabet, random_sequence};
@@ -429,7 +429,7 @@ fn wanted() -> Option<usize> {
 
 #[test]
 fn a_failing_device_is_reported_and_loses_nothing_that_was_acknowledged() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let bases: Vec<Base> = KINDS.into_iter().map(Base::new).collect();
@@ -479,7 +479,7 @@ fn a_failing_device_is_reported_and_loses_nothing_that_was_acknowledged() {
 /// A write that fails without any error reported is found by the tests.
 #[test]
 fn a_write_that_is_lost_without_a_word_is_found() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let base = Base::new(KINDS[0]);

@@ -4,7 +4,7 @@ use extant_block::{Event, MemoryDevice, Mutation, Recorder, Tearing};
 use extant_ondisk::fast_commit::{Record, Tag};
 use extant_ondisk::jbd2::MAGIC;
 
-use crate::disk::{Checker, DiskKind, has_tools};
+use crate::disk::{Checker, DiskKind};
 use crate::explore::{Base, Crash, Outcome, Plan, Recording, Scenario, Survival, explore, tree_as_is};
 use crate::fault::{Fault, FaultyDevice};
 use crate::generate::nameless_beginnings;
@@ -82,7 +82,7 @@ fn flushes_before_such(recording: &Recording, is_block: impl Fn(&[u8]) -> bool) 
 /// J2, E2.
 #[test]
 fn a_device_that_ignores_flushes_is_found() {
-    if !has_tools() {
+    if !extant_testing::has_e2fsprogs() {
         return;
     }
     for name in ["1k-checksums", "4k-group-checksums"] {
@@ -95,7 +95,7 @@ fn a_device_that_ignores_flushes_is_found() {
 /// J3, E2.
 #[test]
 fn each_flush_before_a_commit_block_is_needed() {
-    if !has_tools() {
+    if !extant_testing::has_e2fsprogs() {
         return;
     }
     // Without checksums in the log, or the commit with copies missing would not count.
@@ -111,7 +111,7 @@ fn each_flush_before_a_commit_block_is_needed() {
 /// J13.
 #[test]
 fn the_flush_between_home_writes_and_the_tail_is_needed() {
-    if !has_tools() {
+    if !extant_testing::has_e2fsprogs() {
         return;
     }
     let base = base("1k-checksums");
@@ -125,7 +125,7 @@ fn the_flush_between_home_writes_and_the_tail_is_needed() {
 /// before freed blocks are used again.
 #[test]
 fn a_commit_block_that_is_not_durable_is_found() {
-    if !has_tools() {
+    if !extant_testing::has_e2fsprogs() {
         return;
     }
     let base = base("1k-plain");
@@ -156,7 +156,7 @@ fn assert_revoke_needed(base: &Base, mut ops: Vec<Op>) {
 /// J9, E3.
 #[test]
 fn a_missing_revoke_of_an_attribute_block_is_found() {
-    if !has_tools() {
+    if !extant_testing::has_e2fsprogs() {
         return;
     }
     let ops =
@@ -167,7 +167,7 @@ fn a_missing_revoke_of_an_attribute_block_is_found() {
 /// J9, E3.
 #[test]
 fn a_missing_revoke_of_a_directory_block_is_found() {
-    if !has_tools() {
+    if !extant_testing::has_e2fsprogs() {
         return;
     }
     let ops = vec![Op::Mkdir("c"), Op::Sync, Op::Rmdir("c")];
@@ -177,7 +177,7 @@ fn a_missing_revoke_of_a_directory_block_is_found() {
 /// J9, E3.
 #[test]
 fn a_missing_revoke_of_a_symbolic_link_is_found() {
-    if !has_tools() {
+    if !extant_testing::has_e2fsprogs() {
         return;
     }
     let ops = vec![Op::Symlink { link: "c", bytes: 300 }, Op::Sync, Op::Unlink("c")];
@@ -187,7 +187,7 @@ fn a_missing_revoke_of_a_symbolic_link_is_found() {
 /// J9, E3.
 #[test]
 fn a_missing_revoke_of_an_extent_node_is_found() {
-    if !has_tools() {
+    if !extant_testing::has_e2fsprogs() {
         return;
     }
     // `fallocate` makes no preallocation, so that the node is among the first free ones afterwards.
@@ -200,7 +200,7 @@ fn a_missing_revoke_of_an_extent_node_is_found() {
 /// E8. The log has no checksums of its blocks, so that the superblock in it can be changed.
 #[test]
 fn an_orphan_that_the_superblock_does_not_name_is_found() {
-    if !has_tools() {
+    if !extant_testing::has_e2fsprogs() {
         return;
     }
     let base = base("1k-plain");
@@ -214,7 +214,7 @@ fn an_orphan_that_the_superblock_does_not_name_is_found() {
 /// E2.
 #[test]
 fn data_that_arrives_after_its_commit_is_found() {
-    if !has_tools() {
+    if !extant_testing::has_e2fsprogs() {
         return;
     }
     for name in ["1k-checksums", "4k-checksums"] {
@@ -247,7 +247,7 @@ fn is_fast_commit(bytes: &[u8]) -> bool {
 /// J30, E2.
 #[test]
 fn each_flush_before_a_fast_commit_is_needed() {
-    if !has_tools() {
+    if !extant_testing::has_e2fsprogs() {
         return;
     }
     let base = base("4k-fast-commits");
@@ -263,7 +263,7 @@ fn each_flush_before_a_fast_commit_is_needed() {
 /// J30.
 #[test]
 fn a_fast_commit_that_is_not_durable_is_found() {
-    if !has_tools() {
+    if !extant_testing::has_e2fsprogs() {
         return;
     }
     let base = base("4k-fast-commits");
@@ -273,7 +273,7 @@ fn a_fast_commit_that_is_not_durable_is_found() {
 /// J30, E2.
 #[test]
 fn data_that_arrives_after_its_fast_commit_is_found() {
-    if !has_tools() {
+    if !extant_testing::has_e2fsprogs() {
         return;
     }
     for name in ["4k-fast-commits", "1k-fast-commits"] {
@@ -285,7 +285,7 @@ fn data_that_arrives_after_its_fast_commit_is_found() {
 /// J29, J31: a change that is missing in a fast commit, of each kind.
 #[test]
 fn a_change_that_no_record_says_is_found() {
-    if !has_tools() {
+    if !extant_testing::has_e2fsprogs() {
         return;
     }
     let base = base("4k-fast-commits");
@@ -309,7 +309,7 @@ fn a_change_that_no_record_says_is_found() {
 /// J23: a fast commit that would be replayed over the transaction that it is part of.
 #[test]
 fn a_fast_commit_of_another_transaction_is_found() {
-    if !has_tools() {
+    if !extant_testing::has_e2fsprogs() {
         return;
     }
     let base = base("4k-fast-commits");
@@ -321,7 +321,7 @@ fn a_fast_commit_of_another_transaction_is_found() {
 /// Invariant 1 of `docs/design/writeback.md`.
 #[test]
 fn delayed_data_that_arrives_after_its_commit_is_found() {
-    if !has_tools() {
+    if !extant_testing::has_e2fsprogs() {
         return;
     }
     for name in ["1k-checksums", "4k-checksums"] {
@@ -353,7 +353,7 @@ fn bad_crashes_of_recovery(base: &Base, image: &MemoryDevice, fault: Fault) -> u
 /// J18.
 #[test]
 fn the_flush_between_replay_and_emptying_the_log_is_needed() {
-    if !has_tools() {
+    if !extant_testing::has_e2fsprogs() {
         return;
     }
     let base = base("1k-checksums");
@@ -381,7 +381,7 @@ fn mount_torn(name: &str, keeps_first: bool) -> extant::Result<extant::Filesyste
 
 #[test]
 fn a_superblock_that_is_torn_is_believed_if_its_copy_says_so() {
-    if !has_tools() {
+    if !extant_testing::has_e2fsprogs() {
         return;
     }
     for keeps_first in [true, false] {

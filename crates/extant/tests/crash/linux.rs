@@ -1,9 +1,9 @@
 //! Linux as a peer: it recovers a crashed disk to the same tree.
 
 use extant_rt::Arc;
-use extant_testing::crash_scale;
+use extant_testing::{crash_scale, has_e2fsprogs};
 
-use crate::disk::{Checker, DiskKind, KINDS, has_tools};
+use crate::disk::{Checker, DiskKind, KINDS};
 use crate::explore::{Base, Crash, Scenario, Survival, tree_as_is};
 use crate::fault::Fault;
 use crate::op::Op;
@@ -38,7 +38,7 @@ fn compare(scenario: &Scenario<'_>, checker: &mut Checker) -> usize {
 
 #[test]
 fn linux_recovers_the_same_tree() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let mut checker = Checker::new();
@@ -123,7 +123,7 @@ fn finish_truncations(scenario: &Scenario<'_>, checker: &mut Checker) -> usize {
 /// The step that a crash leaves of a long truncation is finished by Linux as by us, and the attributes stay.
 #[test]
 fn linux_finishes_our_truncations() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let base = Base::new(DiskKind::named("1k-plain").expect("a disk"));

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use extant_block::MemoryDevice;
 use extant_rt::{Arc, lock_panics};
-use extant_testing::crash_scale;
+use extant_testing::{crash_scale, has_e2fsprogs};
 
-use crate::disk::{Checker, KINDS, has_tools};
+use crate::disk::{Checker, KINDS};
 use crate::explore::{Base, History, recover, tree_as_is};
 use crate::generate::alphabet;
 use crate::op::Op;
@@ -166,7 +166,7 @@ fn a_panic_at_any_lock_leaves_no_half_operation_and_nothing_waits_for_it() {
     if !extant_testing::has_threads() {
         return;
     }
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let (sender, receiver) = mpsc::channel();

@@ -4,9 +4,9 @@ use std::env;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use extant_testing::crash_scale;
+use extant_testing::{crash_scale, has_e2fsprogs};
 
-use crate::disk::{CLUSTERS, Checker, KINDS, QUOTAS, has_tools};
+use crate::disk::{CLUSTERS, Checker, KINDS, QUOTAS};
 use crate::explore::{Base, Finding, Outcome, Plan, Scenario, explore, shrink};
 use crate::fault::Fault;
 use crate::generate::{
@@ -146,7 +146,7 @@ fn explore_short(
     sequences: impl Fn(u64) -> Vec<Vec<Op>>,
     pages: impl Fn(u64) -> Pages,
 ) {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let total = on_each_disk(|base, index| {
@@ -201,7 +201,7 @@ fn a_sample_of_sequences_of_three_operations_survives_every_crash() {
 /// Sequences of all kinds, also on full disks and with deep trees, through page caches of several kinds.
 #[test]
 fn delayed_sequences_survive_every_crash() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let total = on_each_disk(|base, index| {
@@ -227,7 +227,7 @@ fn delayed_sequences_survive_every_crash() {
 
 #[test]
 fn random_sequences_survive_every_crash() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let total = on_each_disk(|base, index| {
@@ -243,7 +243,7 @@ fn random_sequences_survive_every_crash() {
 /// Inline content moves to blocks before it changes.
 #[test]
 fn content_in_inodes_survives_every_crash() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let base = Base::with_inline_content();
@@ -264,7 +264,7 @@ fn content_in_inodes_survives_every_crash() {
 /// Usage is in the transaction of what it counts.
 #[test]
 fn usage_survives_every_crash() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let base = Base::new(QUOTAS);
@@ -279,7 +279,7 @@ fn usage_survives_every_crash() {
 /// A cluster is free when no extent is in it, and a block of metadata is revoked when it is none.
 #[test]
 fn extents_that_share_clusters_survive_every_crash() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     for kind in CLUSTERS {
@@ -325,7 +325,7 @@ fn extents_that_share_clusters_survive_every_crash() {
 /// Attribute values in inodes of their own are deleted with the last entry that names them, at once or after the crash.
 #[test]
 fn values_in_inodes_survive_every_crash() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let Some(base) = Base::with_values() else { return };
@@ -363,7 +363,7 @@ pub fn random_value_scenario(base: &Base, seed: u64) -> Scenario<'_> {
 /// J13, J14 of `docs/design/journal.md`.
 #[test]
 fn sequences_around_the_end_of_the_log_survive_every_crash() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let total = on_each_disk(|base, index| {
@@ -379,7 +379,7 @@ fn sequences_around_the_end_of_the_log_survive_every_crash() {
 /// Nothing asks for a commit: a transaction ends where it is full.
 #[test]
 fn sequences_without_syncs_survive_every_crash() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let mut total = Outcome::default();
@@ -399,7 +399,7 @@ fn sequences_without_syncs_survive_every_crash() {
 /// Many extents in one file: trees of three levels where blocks are small. Ranges are cut out of them and moved.
 #[test]
 fn deep_extent_trees_survive_every_crash() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let total = on_each_disk(|base, index| {
@@ -414,7 +414,7 @@ fn deep_extent_trees_survive_every_crash() {
 /// Operations fail or do a part because blocks run out, and freed blocks are wanted at once.
 #[test]
 fn sequences_on_full_disks_survive_every_crash() {
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let mut total = Outcome::default();

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
 use extant_block::{Event, Recorder};
-use extant_testing::crash_scale;
+use extant_testing::{crash_scale, has_e2fsprogs};
 
-use crate::disk::{BANDS, Checker, KINDS, has_tools};
+use crate::disk::{BANDS, Checker, KINDS};
 use crate::explore::{
     Base, Crash, Outcome, Plan, Survival, explore_recording, record_threads, recover, tree_as_is,
 };
@@ -81,7 +81,7 @@ fn threads_at_work_survive_every_crash() {
     if !extant_testing::has_threads() {
         return;
     }
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let mut total = Outcome::default();
@@ -97,7 +97,7 @@ fn threads_with_held_files_survive_every_crash() {
     if !extant_testing::has_threads() {
         return;
     }
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let mut total = Outcome::default();
@@ -114,7 +114,7 @@ fn threads_with_a_writeback_context_each_survive_every_crash() {
     if !extant_testing::has_threads() {
         return;
     }
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let base = Base::new(BANDS);
@@ -133,7 +133,7 @@ fn values_in_inodes_survive_commits_between_their_entries_and_them() {
     if !extant_testing::has_threads() {
         return;
     }
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let Some(base) = Base::with_values() else { return };

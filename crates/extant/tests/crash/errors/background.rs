@@ -24,9 +24,9 @@ use extant_rt::Arc;
 
 use super::failing::{Answer, Area, Failure, Front, Kind, Map, Seen, TARGETS, Target, Who};
 use super::{LOOK, Manner, Watch, look_for_hangs, promises};
-use extant_testing::crash_scale;
+use extant_testing::{crash_scale, has_e2fsprogs};
 
-use crate::disk::{Checker, LAZY_BANDS, has_tools};
+use crate::disk::{Checker, LAZY_BANDS};
 use crate::explore::{Base, History, quietly, recover, tree_as_is};
 use crate::model::Model;
 use crate::op::{FILES, Op};
@@ -380,7 +380,7 @@ fn a_failing_device_is_reported_while_threads_work_in_the_background() {
     if !extant_testing::has_threads() {
         return;
     }
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let ground = Ground::new();
@@ -443,7 +443,7 @@ fn a_loss_in_the_background_that_is_not_reported_is_found() {
     if !extant_testing::has_threads() {
         return;
     }
-    if !has_tools() {
+    if !has_e2fsprogs() {
         return;
     }
     let ground = Ground::new();
