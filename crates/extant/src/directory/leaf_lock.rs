@@ -19,7 +19,9 @@
 use std::ops::Deref;
 
 use extant_ondisk::{InodeFlags, LogicalBlock, Structure};
-use extant_rt::{Arc, BiasedReadGuard, BiasedWriteGuard, Ordering, RwLockReadGuard, RwLockWriteGuard};
+use extant_rt::{
+    Arc, BiasedReadGuard, BiasedWriteGuard, LockClass, Ordering, Rank, RwLockReadGuard, RwLockWriteGuard,
+};
 
 use super::NAME_FORMS;
 use super::index::{IndexPath, Next};
@@ -112,6 +114,8 @@ impl Directories {
     /// # Locks
     /// Takes `INODE`, alone.
     pub(crate) fn hold_names<'d>(&self, dir: &'d Arc<Inode>) -> BiasedWriteGuard<'d, ()> {
+        // The order is checked whether or not the lock is free: it is waited for if not.
+        let _ = Rank::enter(LockClass::INODE, u64::from(dir.number.0));
         if let Some(held) = dir.content.try_write() {
             return held;
         }
