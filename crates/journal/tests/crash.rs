@@ -10,12 +10,13 @@ mod common;
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 
-use common::{Rng, format_log, read_block};
+use common::{format_log, read_block};
 use extant_block::{BlockDevice, Event, Log, MemoryDevice, Mutation, Recorder, Tearing};
 use extant_journal::{BoxError, Client, Error, FinalBlock, Journal, LogMap, Options, recovery};
 use extant_ondisk::jbd2::MAGIC;
 use extant_ondisk::{FsBlock, TransactionId};
 use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering, Weak, share_work};
+use extant_testing::Random;
 
 const BLOCK: u32 = 1024;
 const LOG_START: u64 = 4;
@@ -66,7 +67,7 @@ impl Table {
 
 /// The content of a block with this seed; one in five looks like a block of the log.
 fn content(seed: u64) -> Arc<[u8]> {
-    let mut bytes = Rng(seed).bytes(BLOCK as usize);
+    let mut bytes = Random::new(seed).bytes(BLOCK as usize);
     if seed.is_multiple_of(5) {
         bytes[..4].copy_from_slice(&MAGIC.to_be_bytes());
     }
@@ -182,7 +183,7 @@ struct Life {
     stats: extant_journal::Stats,
 }
 
-fn live(image: MemoryDevice, table: Table, map: &LogMap, rng: &mut Rng, fault: Fault) -> Life {
+fn live(image: MemoryDevice, table: Table, map: &LogMap, rng: &mut Random, fault: Fault) -> Life {
     let recorder = Recorder::over(image);
     if fault == Fault::NoFua {
         recorder.set_mutation(Mutation::DropFua);
@@ -206,7 +207,7 @@ fn live(image: MemoryDevice, table: Table, map: &LogMap, rng: &mut Rng, fault: F
     Life { log: device.recorder.log(), tables, stats: journal.stats() }
 }
 
-fn step(journal: &Journal, device: &Lossy, model: &Model, rng: &mut Rng, fault: Fault) {
+fn step(journal: &Journal, device: &Lossy, model: &Model, rng: &mut Random, fault: Fault) {
     match rng.below(20) {
         0..2 => {
             let tid = journal.running_tid();
@@ -275,7 +276,7 @@ fn step(journal: &Journal, device: &Lossy, model: &Model, rng: &mut Rng, fault: 
 }
 
 /// A block of that kind which no transaction in the making has freed.
-fn pick(model: &Model, rng: &mut Rng, kind: Kind) -> Option<usize> {
+fn pick(model: &Model, rng: &mut Random, kind: Kind) -> Option<usize> {
     let live = model.live.lock();
     let free = |index: &usize| {
         *index != HOMES - 1
@@ -287,7 +288,7 @@ fn pick(model: &Model, rng: &mut Rng, kind: Kind) -> Option<usize> {
 }
 
 /// Recovers; also after a crash in the midst of recovery.
-fn recover(image: MemoryDevice, map: &LogMap, rng: &mut Rng) -> Result<MemoryDevice, String> {
+fn recover(image: MemoryDevice, map: &LogMap, rng: &mut Random) -> Result<MemoryDevice, String> {
     let replay = |device: &dyn BlockDevice| {
         recovery::replay(device, map, BLOCK, DEVICE_BLOCKS).map_err(|error| format!("recovery: {error}"))
     };
@@ -333,7 +334,7 @@ fn judge(image: &MemoryDevice, life: &Life, events: usize) -> Result<Table, Stri
 
 /// Several lives of one disk, each ended by a crash. Returns what is wrong, and whether the log wrapped.
 fn explore(seed: u64, fault: Fault) -> Result<bool, String> {
-    let mut rng = Rng(seed);
+    let mut rng = Random::new(seed);
     let mut image = MemoryDevice::new(DEVICE_BLOCKS * u64::from(BLOCK));
     let log_len = 28 + rng.below(24) as u32;
     let map = format_log(&image, BLOCK, LOG_START, log_len);

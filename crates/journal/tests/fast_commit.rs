@@ -2,13 +2,14 @@
 
 mod common;
 
-use common::{PlainClient, Rng, empty_log, read_block};
+use common::{PlainClient, empty_log, read_block};
 use extant_block::{BlockDevice, Event, MemoryDevice, Recorder, Tearing};
 use extant_journal::{Error, Journal, LogMap, Options, recovery};
 use extant_ondisk::fast_commit::{Change, Dentry, put_checksum, put_head, put_tail};
 use extant_ondisk::jbd2::{Incompat, Superblock};
 use extant_ondisk::{FsBlock, InodeNumber, TransactionId, crc32c};
 use extant_rt::Arc;
+use extant_testing::Random;
 
 const BLOCK: u32 = 1024;
 const BLOCKS: u64 = 4096;
@@ -180,7 +181,7 @@ fn a_log_with_an_area_does_not_go_around_its_end() {
     found.checkpoint(&*device, &*device, &map).expect("checkpoint");
     let (journal, client) = open(&device, &map, false);
     let mut starts = std::collections::BTreeSet::new();
-    let mut random = Rng(1);
+    let mut random = Random::new(1);
     for round in 0..900_u32 {
         let handle = journal.start(9).expect("start");
         for block in 0..=random.below(8) {
@@ -280,7 +281,7 @@ fn what_records_cannot_say_is_committed_and_empties_the_area() {
 #[test]
 fn every_crash_keeps_the_fast_commits_that_returned() {
     for seed in 0..6 {
-        let mut rng = Rng(seed);
+        let mut rng = Random::new(seed);
         let (recorder, map, journal, client) = recorded();
         let mut number = 0;
         let mut expected = Vec::new();

@@ -2,11 +2,12 @@
 
 mod common;
 
-use common::{PlainClient, Rng, WithLatency, format_log};
+use common::{PlainClient, WithLatency, format_log};
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_journal::{Journal, LogMap, Options, recovery};
 use extant_ondisk::FsBlock;
 use extant_rt::Arc;
+use extant_testing::Random;
 
 const BLOCK: u32 = 1024;
 const LOG: u64 = 1;
@@ -15,7 +16,7 @@ const HOME: u64 = 70;
 const BLOCKS: u64 = 128;
 
 /// A log of some transactions with revokes, not closed; wrapped or not.
-fn dirty_log(rng: &mut Rng, checksums: bool) -> (MemoryDevice, LogMap) {
+fn dirty_log(rng: &mut Random, checksums: bool) -> (MemoryDevice, LogMap) {
     let device = Arc::new(MemoryDevice::new(BLOCKS * u64::from(BLOCK)));
     let map = format_log(&*device, BLOCK, LOG, LOG_LEN);
     let options = Options { checksums, block_numbers_64bit: rng.one_in(2), ..Options::default() };
@@ -37,7 +38,7 @@ fn dirty_log(rng: &mut Rng, checksums: bool) -> (MemoryDevice, LogMap) {
     (device.snapshot(), map)
 }
 
-fn damage(device: &MemoryDevice, rng: &mut Rng) {
+fn damage(device: &MemoryDevice, rng: &mut Random) {
     for _ in 0..1 + rng.below(3) {
         let block = if rng.one_in(3) { LOG } else { LOG + rng.below(u64::from(LOG_LEN)) };
         // Headers, tags and the superblock's fields are at the front.
@@ -57,7 +58,7 @@ fn damage(device: &MemoryDevice, rng: &mut Rng) {
 fn damaged_logs_never_panic_and_never_leave_the_file_system() {
     let (mut replayed, mut refused) = (0, 0);
     for seed in 0..60 {
-        let mut rng = Rng(seed);
+        let mut rng = Random::new(seed);
         let (sound, map) = dirty_log(&mut rng, seed % 3 == 0);
         for _ in 0..200 {
             let device = sound.snapshot();
@@ -96,7 +97,7 @@ fn damaged_logs_never_panic_and_never_leave_the_file_system() {
 #[test]
 fn no_flipped_bit_of_a_checksummed_log_gives_other_content() {
     for seed in 0..30 {
-        let mut rng = Rng(seed);
+        let mut rng = Random::new(seed);
         let (sound, map) = dirty_log(&mut rng, true);
         let expected = recovery::replay(&sound, &map, BLOCK, BLOCKS).expect("replay");
         for _ in 0..100 {
@@ -119,7 +120,7 @@ fn no_flipped_bit_of_a_checksummed_log_gives_other_content() {
 
 #[test]
 fn a_log_of_nothing_but_descriptors_ends() {
-    let (device, map) = dirty_log(&mut Rng(1), false);
+    let (device, map) = dirty_log(&mut Random::new(1), false);
     let mut descriptor = vec![0; BLOCK as usize];
     // SAME_UUID everywhere and no last tag: the most tags a block can name.
     descriptor.fill(2);

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{PlainClient, Rng};
+use common::PlainClient;
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_journal::{Journal, LogMap, Options, recovery};
 use extant_ondisk::FsBlock;
 use extant_ondisk::jbd2::{Compat, MAGIC, Superblock};
 use extant_rt::Arc;
-use extant_testing::{Command, scratch};
+use extant_testing::{Command, Random, scratch};
 
 fn run(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
@@ -141,7 +141,7 @@ fn leaves_orphans(copy: &MemoryDevice, image: &Image) -> bool {
 }
 
 /// Random transactions for debugfs to write.
-fn debugfs_commands(image: &Image, rng: &mut Rng, open: &str) -> String {
+fn debugfs_commands(image: &Image, rng: &mut Random, open: &str) -> String {
     let mut commands = format!("{open}\n");
     let first = image.blocks_count() * 3 / 4;
     let count = 1 + rng.below(12);
@@ -183,7 +183,7 @@ fn logs_of_debugfs_replay_as_e2fsck_replays_them() {
     let mut transactions = 0;
     let mut revoked = 0;
     for seed in 0..24 {
-        let mut rng = Rng(seed);
+        let mut rng = Random::new(seed);
         let features =
             ["metadata_csum,64bit", "metadata_csum,^64bit", "^metadata_csum,64bit", "^metadata_csum,^64bit"];
         let open = ["jo -c -v 3", "jo -c -v 2", "jo"][seed as usize % 3];
@@ -199,7 +199,7 @@ fn logs_of_debugfs_replay_as_e2fsck_replays_them() {
 
 /// Writes random transactions to the image's journal, which wraps, and leaves it so. Returns what must be at its final location
 /// after recovery.
-fn dirty_log(image: &Image, rng: &mut Rng, options: Options) -> BTreeMap<FsBlock, Vec<u8>> {
+fn dirty_log(image: &Image, rng: &mut Random, options: Options) -> BTreeMap<FsBlock, Vec<u8>> {
     let map = image.map();
     let device = Arc::new(image.load());
     let journal =
@@ -255,7 +255,7 @@ fn assert_home(image: &Image, expected: &BTreeMap<FsBlock, Vec<u8>>, what: &str)
 
 fn our_logs(mut replay: impl FnMut(&Image, &str)) {
     for seed in 0..8 {
-        let mut rng = Rng(seed);
+        let mut rng = Random::new(seed);
         let checksums = seed % 2 == 0;
         let block_numbers_64bit = seed % 4 < 2;
         let csum = if checksums { "metadata_csum" } else { "^metadata_csum" };
@@ -335,7 +335,7 @@ fn fsync(path: &Path) {
 }
 
 /// Work that leaves a log with revokes, escapes and several transactions.
-fn work(point: &Path, rng: &mut Rng) {
+fn work(point: &Path, rng: &mut Random) {
     let sync = |name: &str, bytes: &[u8]| {
         let path = point.join(name);
         fs::write(&path, bytes).expect("write");
@@ -376,7 +376,7 @@ fn logs_of_the_kernel_replay_as_e2fsck_replays_them() {
     for (seed, (features, options)) in cases.iter().enumerate() {
         let image = Image::new(features, 1024, 24);
         let Some(mounted) = Mounted::new(&image, options) else { return };
-        work(&mounted.point, &mut Rng(seed as u64));
+        work(&mounted.point, &mut Random::new(seed as u64));
         // The state that a power cut would leave: everything that was synced, and the current log.
         let mut copy = image.load();
         // Inodes that the kernel is still about to delete, e2fsck deletes too, and that is no replay.

@@ -9,13 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
 use std::time::Duration;
 
-use common::{Rng, empty_log, format_log, read_block};
+use common::{empty_log, format_log, read_block};
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_journal::{BoxError, Client, Error, FinalBlock, Journal, LogMap, Options, recovery};
 use extant_ondisk::fast_commit::{Change, Dentry};
 use extant_ondisk::jbd2::Incompat;
 use extant_ondisk::{FsBlock, InodeNumber, TransactionId};
 use extant_rt::{Arc, HAS_THREADS, Weak, explore, parallel, yield_now};
+use extant_testing::Random;
 
 /// Schedules of each kind in a run of all tests: a few seconds.
 const SCHEDULES: usize = 500;
@@ -96,7 +97,7 @@ impl Client for Counters {
 
 /// One operation: opens a handle, perhaps extends it, changes a counter, closes. Gives its transaction, if that has to be
 /// written for it.
-fn count(journal: &Journal, counters: &Counters, random: &mut Rng) -> Option<TransactionId> {
+fn count(journal: &Journal, counters: &Counters, random: &mut Random) -> Option<TransactionId> {
     let max = journal.max_credits();
     let mut credits =
         1 + if random.one_in(4) { random.below(u64::from(max)) } else { random.below(4) } as u32;
@@ -153,7 +154,7 @@ fn task(
     counters: &Counters,
     own: u64,
     device: &MemoryDevice,
-    random: &mut Rng,
+    random: &mut Random,
 ) -> Option<u64> {
     let (mut changed, mut content) = (Vec::new(), None);
     for _ in 0..2 + random.below(4) {
@@ -184,7 +185,7 @@ fn task(
 #[test]
 fn no_handle_is_open_in_a_freeze_and_no_freed_block_is_written_over() {
     explore(&plan::exploration(SCHEDULES), |seed| {
-        let mut random = Rng(seed);
+        let mut random = Random::new(seed);
         let device = Arc::new(MemoryDevice::new(128 * u64::from(BLOCK)));
         let map = format_log(&*device, BLOCK, LOG, LOG_BLOCKS);
         let journal = Journal::open(device.clone(), device.clone(), BLOCK, map.clone(), Options::default());
@@ -200,7 +201,7 @@ fn no_handle_is_open_in_a_freeze_and_no_freed_block_is_written_over() {
         let seeds: Vec<u64> = (0..2 + random.below(5)).map(|_| random.next()).collect();
         let own = |index: usize| HOME + COUNTERS + index as u64;
         let contents = parallel(seeds.len(), |index| {
-            task(&journal, &counters, own(index), &device, &mut Rng(seeds[index]))
+            task(&journal, &counters, own(index), &device, &mut Random::new(seeds[index]))
         });
         journal.close().expect("close");
         for (index, value) in
@@ -315,7 +316,7 @@ fn no_flush_succeeds_over_writes_that_another_one_was_told_of() {
     const THREADS: usize = 3;
     const FLUSHES: u64 = 2;
     explore(&plan::exploration(SCHEDULES), |seed| {
-        let mut random = Rng(seed);
+        let mut random = Random::new(seed);
         // However the threads' flushes are combined, there are as many as one thread makes.
         let flushes_left = random.below(FLUSHES);
         let held_back = HeldBack { writes: Vec::new(), durable: BTreeSet::new(), flushes_left };
@@ -440,7 +441,7 @@ fn recovered(device: &MemoryDevice, map: &LogMap) -> u64 {
 #[test]
 fn an_update_is_whole_in_a_fast_commit_or_not_in_it() {
     explore(&plan::exploration(SCHEDULES), |seed| {
-        let mut random = Rng(seed);
+        let mut random = Random::new(seed);
         let device = Arc::new(MemoryDevice::new(128 * u64::from(BLOCK)));
         let mut sb = empty_log(BLOCK, LOG_BLOCKS);
         (sb.s_feature_incompat, sb.s_num_fc_blks) = (Incompat::FAST_COMMIT, 8);
@@ -456,7 +457,7 @@ fn an_update_is_whole_in_a_fast_commit_or_not_in_it() {
         journal.set_client(Arc::downgrade(&client));
         let seeds: Vec<u64> = (0..2 + random.below(3)).map(|_| random.next()).collect();
         parallel(seeds.len(), |index| {
-            let mut random = Rng(seeds[index]);
+            let mut random = Random::new(seeds[index]);
             for _ in 0..2 + random.below(3) {
                 let handle = journal.start(1).expect("a handle");
                 let tid = handle.tid();

@@ -6,11 +6,12 @@ use std::collections::HashMap;
 use std::io::{self, IoSlice};
 use std::time::{Duration, Instant};
 
-use common::{PlainClient, Rng, format_log, read_block};
+use common::{PlainClient, format_log, read_block};
 use extant_block::{BlockDevice, MemoryDevice, REQUESTS_IN_FLIGHT};
 use extant_journal::{BoxError, Client, Error, FinalBlock, Journal, Options, recovery};
 use extant_ondisk::{FsBlock, TransactionId};
 use extant_rt::{Arc, AtomicBool, AtomicU64, Condvar, HAS_THREADS, LockClass, Mutex, Ordering, Weak, apart};
+use extant_testing::Random;
 
 const BLOCK: u32 = 1024;
 const HOME: u64 = 200;
@@ -101,7 +102,7 @@ fn raise(journal: &Journal, pairs: &Pairs, pair: usize) -> TransactionId {
 /// Raises counters on six threads, or six times over where the host has none.
 fn race(journal: &Journal, pairs: &Pairs, rounds: u64) -> [u64; PAIRS] {
     let raised = extant_rt::parallel(6, |thread| {
-        let mut rng = Rng(thread as u64);
+        let mut rng = Random::new(thread as u64);
         let mut raised = [0; PAIRS];
         for _ in 0..rounds {
             let pair = rng.below(PAIRS as u64) as usize;

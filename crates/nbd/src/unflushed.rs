@@ -146,25 +146,13 @@ impl Unflushed {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A generator of numbers (splitmix64).
-    struct Numbers(u64);
-
-    impl Numbers {
-        fn below(&mut self, end: u64) -> u64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut mixed = self.0;
-            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (mixed ^ (mixed >> 31)) % end
-        }
-    }
+    use extant_testing::Random;
 
     #[test]
     fn newest_content_of_what_no_flush_covered_is_kept() {
         const BYTES: usize = 200;
         for seed in 0..200 {
-            let mut numbers = Numbers(seed);
+            let mut numbers = Random::new(seed);
             let mut unflushed = Unflushed::default();
             // Of each byte its newest content and the number of the write, none if it need not be kept.
             let mut model = [None; BYTES];

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use common::{Numbers, Raw, Served, exercise};
+use common::{Raw, Served, exercise};
 use extant_block::{BlockDevice, Fault, FaultDevice, MemoryDevice, Operation};
+use extant_testing::Random;
 
 const BYTES: u64 = 8 << 20;
 
@@ -21,7 +22,7 @@ fn run(program: &str, arguments: &[&str]) -> String {
 }
 
 fn random(seed: u64) -> Vec<u8> {
-    let mut numbers = Numbers(seed);
+    let mut numbers = Random::new(seed);
     (0..BYTES / 8).flat_map(|_| numbers.next().to_le_bytes()).collect()
 }
 

@@ -9,9 +9,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Numbers, Raw, Served};
+use common::{Raw, Served};
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_nbd::{NbdDevice, Options, Uri};
+use extant_testing::Random;
 
 const BYTES: u64 = 1 << 20;
 /// Most memory that a run may take beside what it began with.
@@ -43,7 +44,7 @@ fn peak_bytes() -> u64 {
 }
 
 /// Changes some bytes of a stream: to anything, or to numbers that are at a limit.
-fn mutate(numbers: &mut Numbers, bytes: &mut [u8]) {
+fn mutate(numbers: &mut Random, bytes: &mut [u8]) {
     const LIMITS: [u32; 8] = [0, 1, 7, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 32 << 20, 0x8000_0001];
     for _ in 0..numbers.below(3) {
         let at = numbers.below(bytes.len().max(1) as u64) as usize;
@@ -66,7 +67,7 @@ fn pass_on(mut client: UnixStream, server: &Path, seed: u64) {
         let _ = std::io::copy(&mut from, &mut to);
         let _ = to.shutdown(Shutdown::Both);
     });
-    let mut numbers = Numbers(seed);
+    let mut numbers = Random::new(seed);
     // Some negotiations succeed.
     let mut spared = numbers.below(12);
     let mut buffer = [0; 4096];
@@ -141,7 +142,7 @@ fn client_survives_servers_that_send_anything() {
 }
 
 /// A valid session of a client, as bytes.
-fn session(numbers: &mut Numbers) -> Vec<u8> {
+fn session(numbers: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::new();
     let option = |option: u32, payload: &[u8]| {
         [b"IHAVEOPT", &option.to_be_bytes()[..], &(payload.len() as u32).to_be_bytes(), payload].concat()
@@ -173,7 +174,7 @@ fn server_survives_clients_that_send_anything_and_serves_others_meanwhile() {
     let before = peak_bytes();
     let mut hanging = Vec::new();
     for seed in 0..seeds() * 4 {
-        let mut numbers = Numbers(seed);
+        let mut numbers = Random::new(seed);
         let mut bytes = session(&mut numbers);
         mutate(&mut numbers, &mut bytes);
         let mut stream = UnixStream::connect(&served.socket).expect("connected");

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::{Numbers, open, uri};
+use common::{open, uri};
 use extant_block::{BlockDevice, Write as Several};
 use extant_nbd::{NbdDevice, Options, Uri};
-use extant_testing::SocketServer;
+use extant_testing::{Random, SocketServer};
 
 const BYTES: u64 = 8 << 20;
 const BLOCK: usize = 4096;
@@ -60,7 +60,7 @@ impl Killed {
 
 /// Kills the server again and again until `done`, and starts it a moment later.
 fn kill_again_and_again(server: &mut SocketServer, seed: u64, done: &AtomicBool) {
-    let mut numbers = Numbers(seed);
+    let mut numbers = Random::new(seed);
     for _ in 0..kills() {
         std::thread::sleep(Duration::from_millis(numbers.below(120)));
         server.kill();
@@ -74,7 +74,7 @@ fn kill_again_and_again(server: &mut SocketServer, seed: u64, done: &AtomicBool)
 /// what was written.
 fn write_until(device: &NbdDevice, image: &std::fs::File, start: u64, seed: u64, done: &AtomicBool) -> u64 {
     let blocks = BYTES / THREADS / BLOCK as u64;
-    let (mut numbers, mut flushes) = (Numbers(seed), 0);
+    let (mut numbers, mut flushes) = (Random::new(seed), 0);
     // The byte that each block is full of.
     let mut model = vec![0_u8; blocks as usize];
     let offset = |block: usize| start + (block * BLOCK) as u64;

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Numbers, exercise, open, uri};
+use common::{exercise, open, uri};
 use extant_block::BlockDevice;
 use extant_nbd::{NbdDevice, Options, Uri};
-use extant_testing::SocketServer;
+use extant_testing::{Random, SocketServer};
 
 #[test]
 fn requests_of_threads_are_right_with_nbdkit() {
@@ -67,7 +67,7 @@ fn of_a_server_that_fails_each_fifth_request_the_others_are_right() {
         for thread in 0..4 {
             let device = &device;
             scope.spawn(move || {
-                let (mut numbers, mut failed) = (Numbers(thread), 0);
+                let (mut numbers, mut failed) = (Random::new(thread), 0);
                 let mut again = |request: &dyn Fn() -> std::io::Result<()>| {
                     while let Err(error) = request() {
                         assert!(error.to_string().contains("Input/output error"), "{error}");

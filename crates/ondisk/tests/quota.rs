@@ -1,24 +1,11 @@
 //! Quota files: those that e2fsprogs makes, those that grow here, and any bytes.
 
-use extant_testing::Command;
+use extant_testing::{Command, Random};
 
 use extant_ondisk::quota::{
     EntryPlace, GRACE_SECONDS, Grace, QUOTA_BLOCK_SIZE, block_of, entries, file_with, grace, insert,
 };
 use extant_ondisk::{Dqblk, QuotaType};
-
-/// Numbers that look random (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ z >> 31) % limit
-    }
-}
 
 fn read(bytes: &[u8], place: EntryPlace) -> Option<Dqblk> {
     Dqblk::read(&block_of(bytes, place.block)?, place.slot)
@@ -61,7 +48,7 @@ fn files_of_mke2fs_are_read_and_made_byte_for_byte() {
 
 #[test]
 fn entries_stay_what_they_are_while_others_come() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let mut wanted: Vec<Dqblk> = Vec::new();
     for number in 0..2000_u32 {
         // Neighbours, ids far apart, and the ends of the range.
@@ -96,7 +83,7 @@ fn any_bytes_end_in_entries_or_an_error() {
     let sound = file_with(QuotaType::Group, &ids).expect("a file");
     let (mut read_whole, mut refused) = (0, 0);
     for seed in 0..3000 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut bytes = sound.clone();
         for _ in 0..=random.below(4) {
             let at = match random.below(3) {

@@ -5,33 +5,17 @@ use extant_ondisk::{
     IncompatFeatures, InodeNumber, LogicalBlock, Mmp, RawInode, RoCompatFeatures, Superblock, bitmap, extent,
     indirect, orphan_file,
 };
+use extant_testing::Random;
 
-/// A seeded stream (SplitMix64), so that a failure can be repeated.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ z >> 31
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    /// Bytes of which many are at the edges of their range.
-    fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count)
-            .map(|_| match self.below(4) {
-                0 => 0,
-                1 => 0xFF,
-                _ => self.next() as u8,
-            })
-            .collect()
-    }
+/// Bytes of which many are at the edges of their range.
+fn bytes(random: &mut Random, count: usize) -> Vec<u8> {
+    (0..count)
+        .map(|_| match random.below(4) {
+            0 => 0,
+            1 => 0xFF,
+            _ => random.next() as u8,
+        })
+        .collect()
 }
 
 /// Prints the seed of the round in which a panic happens.
@@ -48,7 +32,7 @@ impl Drop for Round {
 fn rounds(count: u64, mut round: impl FnMut(&mut Random)) {
     for seed in 0..count {
         let _seed = Round(seed);
-        round(&mut Random(seed));
+        round(&mut Random::new(seed));
     }
 }
 
@@ -111,7 +95,7 @@ fn use_geometry(sb: &Superblock, random: &mut Random) {
 fn a_plausible_superblock_is_accepted() {
     let sb = plausible();
     assert_eq!(Superblock::parse(sb.as_bytes()), Ok(sb.clone()));
-    use_geometry(&sb, &mut Random(0));
+    use_geometry(&sb, &mut Random::new(0));
 }
 
 #[test]
@@ -146,7 +130,7 @@ fn superblocks_with_random_fields_never_panic() {
 fn random_superblocks_never_panic() {
     rounds(5_000, |random| {
         let len = random.below(1100) as usize;
-        let mut bytes = random.bytes(len);
+        let mut bytes = bytes(random, len);
         if let Some(magic) = bytes.get_mut(0x38..0x3A) {
             magic.copy_from_slice(&[0x53, 0xEF]);
         }
@@ -213,7 +197,7 @@ fn bytes_without_a_name_are_kept() {
 fn random_descriptors_and_bitmaps_never_panic() {
     rounds(5_000, |random| {
         let len = random.below(1100) as usize;
-        let bytes = random.bytes(len);
+        let bytes = bytes(random, len);
         for size in [0, 32, 48, 64, 128, 1024, 2048] {
             let Ok(mut descriptor) = GroupDescriptor::parse(&bytes, size) else { continue };
             let mut copy = vec![0; usize::from(size)];
@@ -240,7 +224,7 @@ fn random_inodes_never_panic_and_keep_their_bytes() {
     let mut accepted = 0;
     rounds(20_000, |random| {
         let len = [0, 64, 128, 128, 160, 256, 256, 512, 1024][random.below(9) as usize];
-        let mut bytes = random.bytes(len);
+        let mut bytes = bytes(random, len);
         if let Some(extra) = bytes.get_mut(0x80..0x82)
             && random.below(4) > 0
         {
@@ -271,7 +255,7 @@ fn random_extent_nodes_never_panic() {
     let mut accepted = 0;
     rounds(40_000, |random| {
         let len = [0, 11, 12, 60, 60, 1024, 4096][random.below(7) as usize];
-        let mut bytes = random.bytes(len);
+        let mut bytes = bytes(random, len);
         if bytes.len() >= 12 && random.below(8) > 0 {
             let max = (bytes.len() - 12) / 12;
             let entries = random.below(max as u64 + 2) as u16;
@@ -312,7 +296,7 @@ fn random_extent_nodes_never_panic() {
 fn random_other_blocks_never_panic() {
     rounds(5_000, |random| {
         let len = random.below(1100) as usize;
-        let mut bytes = random.bytes(len);
+        let mut bytes = bytes(random, len);
         let _ = Mmp::parse(&bytes, &summed());
         let _ = orphan_file::verify(&summed(), InodeNumber(9), 1, FsBlock(3), &bytes);
         orphan_file::update(&summed(), InodeNumber(9), 1, FsBlock(3), &mut bytes);

@@ -1,5 +1,5 @@
 //! What the tests of several crates share: files of the host, e2fsprogs as judges, the end of a mount, a kernel in a guest, servers of
-//! sockets and of HTTP, and what is zero.
+//! sockets and of HTTP, random numbers, and what is zero.
 //!
 //! Tests of one program run beside each other, and each starts programs. Between the fork and the exec of one, the child has all files open
 //! that this process has open, also those on another test's mount: for that moment the mount is busy.
@@ -13,6 +13,7 @@ mod files;
 mod guest;
 #[cfg(unix)]
 mod http_server;
+mod random;
 #[cfg(unix)]
 mod socket_server;
 
@@ -24,6 +25,7 @@ pub use files::{copy, read_at, scratch, symlink, write_at};
 pub use guest::{Guest, Setup};
 #[cfg(unix)]
 pub use http_server::{HttpAnswer, HttpRequest, HttpServer, HttpStream};
+pub use random::{Random, mix};
 #[cfg(unix)]
 pub use socket_server::SocketServer;
 

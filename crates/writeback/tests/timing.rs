@@ -11,9 +11,10 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::{Bands, Device, PAGE, Random, World};
+use common::{Bands, Device, PAGE, World};
 use extant_block::{BlockDevice, Model, ModelledDevice};
 use extant_rt::{Arc, AtomicBool, AtomicU64, Machine, Monotonic, Mutex, Ordering, parallel, sleep, work};
+use extant_testing::Random;
 use extant_writeback::{Inode, Reason, Tuning};
 
 const MIB: u64 = 1 << 20;
@@ -86,7 +87,7 @@ fn dirty_inodes_are_written_between_expire_and_a_period_later() {
             true
         });
         let world = World::new(60, Bands { bands: 3, wanted: 3 }, Tuning::new(1 << 30), device);
-        let mut random = Random(7);
+        let mut random = Random::new(7);
         let mut dirtied = Vec::new();
         for file in 0..60 {
             sleep(Duration::from_millis(random.below(3000)));

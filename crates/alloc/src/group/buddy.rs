@@ -300,30 +300,22 @@ fn aligned_chunks(start: u32, end: u32, order_max: u8) -> impl Iterator<Item = (
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Numbers that look random (SplitMix64).
-    fn random(state: &mut u64) -> u32 {
-        *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = *state;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ z >> 31) as u32
-    }
+    use extant_testing::Random;
 
     #[test]
     fn marks_leave_the_buddy_that_the_bitmap_has() {
         for (len, order_max) in [(1000, 5), (256, 13), (777, 0), (4096, 11)] {
-            let mut state = u64::from(len);
+            let mut random = Random::new(u64::from(len));
             let mut buddy = Buddy::new(Bitmap64::from_bytes(&vec![0; 512], len), order_max);
             assert_eq!((buddy.free(), buddy.fragments()), (len, 1));
             for _ in 0..3000 {
-                let start = random(&mut state) % len;
-                let free = buddy.run_at(start, 1 + random(&mut state) % 70);
+                let start = random.next() as u32 % len;
+                let free = buddy.run_at(start, 1 + random.next() as u32 % 70);
                 if free.len > 0 {
                     buddy.mark_used(free);
                 } else {
                     let until = buddy.busy.next_clear(start).min(len);
-                    buddy.mark_free(FreeExtent { start, len: 1 + random(&mut state) % (until - start) });
+                    buddy.mark_free(FreeExtent { start, len: 1 + random.next() as u32 % (until - start) });
                 }
                 assert_eq!(buddy, Buddy::new(buddy.busy.clone(), order_max), "after {start}");
             }
@@ -334,18 +326,16 @@ mod tests {
     fn a_fit_is_free_and_as_long_as_a_chunk_or_a_run_of_the_largest_allows() {
         let (len, order_max) = (2000, 8);
         for density in [2, 3, 5, 17, 64] {
-            let mut state = u64::from(density);
+            let mut random = Random::new(u64::from(density));
             let mut buddy = Buddy::new(Bitmap64::from_bytes(&[0; 256], len), order_max);
             for at in 0..len {
-                if random(&mut state).is_multiple_of(density) {
+                if (random.next() as u32).is_multiple_of(density) {
                     buddy.mark_used(FreeExtent { start: at, len: 1 });
                 }
             }
             while let Some(largest) = buddy.largest_order() {
-                let want = 1 + random(&mut state) % 300;
-                let gap = buddy
-                    .fit(want, random(&mut state).is_multiple_of(2), random(&mut state) % len)
-                    .expect("free blocks");
+                let want = 1 + random.next() as u32 % 300;
+                let gap = buddy.fit(want, random.one_in(2), random.next() as u32 % len).expect("free blocks");
                 assert_eq!(buddy.run_at(gap.start, gap.len), gap, "blocks in use");
                 assert!(gap.len <= want && gap.len >= want.min(1 << largest), "{gap:?} of {want}");
                 buddy.mark_used(gap);

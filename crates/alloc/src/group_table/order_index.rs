@@ -287,18 +287,10 @@ impl GroupsFromGoal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use extant_testing::Random;
 
     fn known(order: u8) -> Summary {
         Summary { free: 3 << order, fragments: 2, largest: Some(order) }
-    }
-
-    /// Numbers that look random (SplitMix64).
-    fn random(state: &mut u64) -> u32 {
-        *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = *state;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ z >> 31) as u32
     }
 
     #[test]
@@ -308,19 +300,19 @@ mod tests {
             index.extend((at_first + groups) / 2);
             index.extend(groups);
             let mut plain = vec![Summary::NONE; groups as usize];
-            let mut state = u64::from(groups);
+            let mut random = Random::new(u64::from(groups));
             for _ in 0..4000 {
-                let at = random(&mut state) % groups;
-                let order = (random(&mut state) % 14) as u8;
-                let summary = match random(&mut state) % 8 {
+                let at = random.next() as u32 % groups;
+                let order = random.below(14) as u8;
+                let summary = match random.below(8) {
                     0..4 => Summary::NONE,
                     4 => Summary::unread(1 << order, 13),
                     _ => known(order),
                 };
                 index.set(GroupNumber(at), summary);
                 plain[at as usize] = summary;
-                let wanted = OrderMask::of_chunk(order, random(&mut state).is_multiple_of(2));
-                let (start, end) = (random(&mut state) % groups, random(&mut state) % (groups + 1));
+                let wanted = OrderMask::of_chunk(order, random.one_in(2));
+                let (start, end) = (random.next() as u32 % groups, random.next() as u32 % (groups + 1));
                 let expected = (start..end).find(|at| !plain[*at as usize].marks().and(wanted).is_empty());
                 assert_eq!(index.first(wanted, start..end), expected.map(GroupNumber), "{start}..{end}");
                 assert_eq!(index.get(GroupNumber(at)), summary);

@@ -10,25 +10,13 @@ use extant::{Filesystem, Mount};
 use extant_archive::oci::{Image, ImageChoice, ReadLayers};
 use extant_archive::{Census, DiskFormat, Extent, Import, Manner, Result, Source, pour_concurrently};
 use extant_block::MemoryDevice;
+use extant_testing::Random;
 use serde_json::json;
 
 use crate::build::{archive, member, record, seal};
 use crate::layout::{CONFIG, LAYER, Layout, MANIFEST, digest, gzip, link, zstd};
 
 const COUNT: u64 = 1000;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, count: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ mixed >> 31) % count as u64) as usize
-    }
-}
 
 fn layers() -> [Vec<Vec<u8>>; 3] {
     [
@@ -72,19 +60,19 @@ const NAMES: [&[u8]; 12] = [
 
 fn mutate_layers(layers: &mut [Vec<Vec<u8>>], random: &mut Random) {
     for _ in 0..=random.below(4) {
-        let layer = random.below(layers.len());
+        let layer = random.index(layers.len());
         let members = &mut layers[layer];
-        let chosen = random.below(members.len());
+        let chosen = random.index(members.len());
         match random.below(6) {
             0 => members.swap(chosen, 0),
             1 => members.push(members[chosen].clone()),
             2 => {
-                let at = random.below(512);
+                let at = random.index(512);
                 members[chosen][at] ^= 1 << random.below(8);
             }
-            3 => members[chosen][156] = b"0123456"[random.below(7)],
+            3 => members[chosen][156] = b"0123456"[random.index(7)],
             field => {
-                let (at, name) = (if field == 4 { 0 } else { 157 }, NAMES[random.below(NAMES.len())]);
+                let (at, name) = (if field == 4 { 0 } else { 157 }, NAMES[random.index(NAMES.len())]);
                 members[chosen][at..at + 100].fill(0);
                 members[chosen][at..at + name.len()].copy_from_slice(name);
             }
@@ -96,8 +84,8 @@ fn mutate_layers(layers: &mut [Vec<Vec<u8>>], random: &mut Random) {
 fn mutate_text(text: String, random: &mut Random) -> Vec<u8> {
     let mut bytes = text.into_bytes();
     if random.below(4) == 0 {
-        let at = random.below(bytes.len());
-        bytes[at] = b"0129\"{}[],:x\\\x80"[random.below(14)];
+        let at = random.index(bytes.len());
+        bytes[at] = b"0129\"{}[],:x\\\x80"[random.index(14)];
     }
     bytes
 }
@@ -116,9 +104,9 @@ fn mutated(random: &mut Random) -> Layout {
             _ => zstd(archive),
         };
         if random.below(20) == 0 {
-            packed.truncate(random.below(packed.len()));
+            packed.truncate(random.index(packed.len()));
         } else if random.below(20) == 0 {
-            let at = random.below(packed.len());
+            let at = random.index(packed.len());
             packed[at] ^= 1 << random.below(8);
         }
         layout.blob(LAYER, &packed)
@@ -163,7 +151,7 @@ fn mutated_images_are_read_or_refused() {
     let from = std::env::var("EXTANT_MUTATIONS_FROM").map_or(0, |text| text.parse().expect("a number"));
     let mut served = 0;
     for number in from..from + COUNT {
-        let layout = mutated(&mut Random(number));
+        let layout = mutated(&mut Random::new(number));
         let tried = std::panic::catch_unwind(|| try_image(&layout).is_ok());
         served += u64::from(tried.unwrap_or_else(|_| panic!("EXTANT_MUTATIONS_FROM={number}")));
     }

@@ -190,19 +190,6 @@ impl Drop for Disk {
     }
 }
 
-/// A generator of numbers (splitmix64), so that a seed says what happened.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit
-    }
-}
-
 /// A seed from the environment, or from the clock; printed, for a failed test shows it.
 pub fn seed() -> u64 {
     let given = std::env::var("EXTANT_SEED").ok().and_then(|seed| seed.parse().ok());

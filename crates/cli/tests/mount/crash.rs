@@ -9,7 +9,9 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::common::{Disk, Random, can_mount, seed};
+use extant_testing::Random;
+
+use crate::common::{Disk, can_mount, seed};
 
 const KILLS: u64 = 20;
 const QCOW2_KILLS: u64 = 4;
@@ -17,7 +19,7 @@ const WRITERS: u64 = 4;
 
 /// Writes files and notes each that was made durable, until the server is gone.
 fn write(root: &Path, round: u64, writer: u64, durable: &Mutex<Vec<(String, Vec<u8>)>>) {
-    let mut random = Random(round * WRITERS + writer);
+    let mut random = Random::new(round * WRITERS + writer);
     for number in 0.. {
         let name = format!("{round}-{writer}/{}/{number}", number % 7);
         let content = vec![random.below(256) as u8; random.below(50_000) as usize + 1];
@@ -53,7 +55,7 @@ fn what_was_synced_survives_kills_in_a_qcow2_image() {
 
 /// Kills the server so many times while threads write, and looks for what was durable.
 fn kill_in_mid_write(mut disk: Disk, kills: u64) {
-    let mut random = Random(seed());
+    let mut random = Random::new(seed());
     let durable = Mutex::new(Vec::new());
     for round in 0..kills {
         disk.serve();

@@ -6,9 +6,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use extant_testing::Random;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
-use crate::common::{self, Disk, Random, assert_clean, can_mount, run, seed};
+use crate::common::{self, Disk, assert_clean, can_mount, run, seed};
 
 const THREADS: u64 = 8;
 const OPERATIONS: u64 = 2000;
@@ -84,7 +85,7 @@ fn random_operations_of_eight_threads_leave_a_clean_disk() {
         for thread in 0..THREADS {
             let root = &disk.point;
             scope.spawn(move || {
-                let mut random = Random(seed.wrapping_add(thread));
+                let mut random = Random::new(seed.wrapping_add(thread));
                 for operation in 0..OPERATIONS {
                     if let Err(error) = step(&mut random, root) {
                         assert!(is_expected(&error), "thread {thread}, operation {operation}: {error}");

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::common::{Disk, Random, can_mount, is_root, path, run, seed};
+use extant_testing::Random;
+
+use crate::common::{Disk, can_mount, is_root, path, run, seed};
 use crate::kernel::Kernel;
 
 const FILES: usize = 1_000_000;
@@ -122,7 +124,7 @@ fn kernel_times(disk: &Disk, seed: u64) -> Option<Vec<(&'static str, Duration)>>
     command.args(["-q", "-F", "-t", "ext4", "-N", INODES]).arg(&image).arg(DISK_BYTES).env("PATH", path());
     assert!(command.status().expect("mke2fs").success());
     let mounted = Kernel::mount(&image, &point, "rw")?;
-    let times = load(&point.join("dir"), &mut Random(seed));
+    let times = load(&point.join("dir"), &mut Random::new(seed));
     drop(mounted);
     fs::remove_file(&image).expect("remove");
     Some(times)
@@ -139,7 +141,7 @@ fn million_files_in_one_directory() {
     run(&["mkfs", "-q", "-F", "-N", INODES, disk.image.to_str().expect("path"), DISK_BYTES]);
     disk.mount("rw");
     let dir = disk.point.join("dir");
-    let times = load(&dir, &mut Random(seed));
+    let times = load(&dir, &mut Random::new(seed));
     let (used_kib, known) = server(&disk);
     println!("at the end: the server's memory {} MiB, {known} inodes known to the kernel", used_kib >> 10);
     // All files were known at once.

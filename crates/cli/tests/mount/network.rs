@@ -8,9 +8,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use extant_testing::SocketServer;
+use extant_testing::{Random, SocketServer};
 
-use crate::common::{Disk, Random, assert_clean, can_mount, seed};
+use crate::common::{Disk, assert_clean, can_mount, seed};
 
 const WRITERS: u64 = 3;
 /// Most files of a writer: older ones are removed.
@@ -70,7 +70,7 @@ fn write(
     durable: &Durable,
     ends: impl Fn(Option<std::io::Error>) -> bool,
 ) {
-    let mut random = Random(seed ^ writer);
+    let mut random = Random::new(seed ^ writer);
     for number in 0_u64.. {
         let name_of = |number: u64| PathBuf::from(format!("{seed}-{writer}/{}/{number}", number % 7));
         let name = name_of(number);
@@ -118,7 +118,7 @@ fn mount_goes_on_when_its_server_is_killed_and_started_again() {
                 });
             });
         }
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         for _ in 0..kills() {
             std::thread::sleep(Duration::from_millis(20 + random.below(150)));
             network.server.kill();
@@ -195,7 +195,7 @@ fn git_and_sqlite_go_on_when_their_server_is_killed() {
             let text = String::from_utf8_lossy(&output.stderr).into_owned();
             assert!(output.status.success(), "EXTANT_SEED={seed}: {text}");
         });
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         while !done.load(Ordering::Acquire) {
             std::thread::sleep(Duration::from_millis(100 + random.below(500)));
             network.server.kill();

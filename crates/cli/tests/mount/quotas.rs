@@ -13,9 +13,9 @@ use std::path::Path;
 use std::process::Command;
 
 use extant::{Filesystem, Mount, Quota, QuotaType, SetQuota};
-use extant_testing::Guest;
+use extant_testing::{Guest, Random};
 
-use crate::common::{Disk, Random, assert_clean, can_mount, is_root, path, seed};
+use crate::common::{Disk, assert_clean, can_mount, is_root, path, seed};
 use ours::Worker;
 
 const LIMITS: &str = "usrquota,grpquota,prjquota,allow_other";
@@ -180,7 +180,7 @@ fn usage_is_right_after_turns_of_the_library_a_mount_and_the_kernel() {
     let steps_max = std::env::var("EXTANT_QUOTA_STEPS").ok().and_then(|text| text.parse().ok());
     let steps_max: u64 = steps_max.unwrap_or(4000);
     let Some(mut disk) = disk(if seed().is_multiple_of(2) { 1024 } else { 4096 }) else { return };
-    let mut random = Random(seed());
+    let mut random = Random::new(seed());
     let guest = guest::find();
     let (mut worked, mut crashes, mut turns) = ([0_usize; 3], 0, 0);
     let mut ids = BTreeSet::from([0]);
@@ -404,7 +404,7 @@ fn limits_refuse_the_same_steps_in_the_library_on_a_mount_and_in_the_kernel() {
     // Fixed: the three place blocks at other places, which matters to few sequences.
     let seed = std::env::var("EXTANT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     println!("EXTANT_SEED={seed}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     for block_size in [4096, 1024] {
         let Some(mut disk) = disk(block_size) else { return };
         set_limits(&disk.image, 24 * 60 * 60);

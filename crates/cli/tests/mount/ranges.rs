@@ -8,10 +8,11 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use extant_testing::Random;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
-use crate::common::{Disk, Random, can_mount, seed};
+use crate::common::{Disk, can_mount, seed};
 
 const SIZE_MAX: u64 = 300_000;
 const LEN_MAX: u64 = 70_000;
@@ -212,7 +213,7 @@ fn ranges_of_a_file_are_as_in_a_model_buffered_and_direct() {
         let options = ["rw", "page_cache=16M"][number % 2];
         disk.mount(options);
         let path = disk.point.join("file");
-        let mut ranges = Ranges::new(&path, Random(seed));
+        let mut ranges = Ranges::new(&path, Random::new(seed));
         for operation in 0..operations {
             let step = std::panic::AssertUnwindSafe(|| ranges.step());
             if let Err(panic) = std::panic::catch_unwind(step) {

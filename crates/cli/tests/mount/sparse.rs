@@ -6,10 +6,11 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::process::Command;
 
+use extant_testing::Random;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-use crate::common::{Disk, Random, can_mount, path, run, seed};
+use crate::common::{Disk, can_mount, path, run, seed};
 use crate::kernel::Kernel;
 
 const FILE_BYTES: u64 = 12 << 40;
@@ -124,7 +125,7 @@ fn file_of_twelve_tebibytes() {
     if !can_mount() {
         return;
     }
-    let mut random = Random(seed());
+    let mut random = Random::new(seed());
     let disk = Disk::new("64M");
     run(&["mkfs", "-q", "-F", disk.image.to_str().expect("path"), DISK_BYTES]);
     disk.mount("rw");

@@ -7,13 +7,14 @@ use extant::{Filesystem, InodeFlags};
 use extant_block::{BlockDevice, Cursor, Event, Log, MemoryDevice, Recorder, Tearing};
 use extant_ondisk::IncompatFeatures;
 use extant_rt::Arc;
+use extant_testing::Random;
 
 use crate::disk::{Checker, DiskKind, INLINE, POISON, QUOTAS, journal_blocks, make_by_debugfs};
 use crate::fault::{Fault, FaultyDevice};
 use crate::generate::preparation;
 use crate::model::Model;
 use crate::op::{DIRECTORIES, Op, pattern_of};
-use crate::random::{Random, hash};
+use crate::random::hash;
 use crate::session::{Pages, Session, mount, mount_in_background, set_limits};
 use crate::tree::{self, Allowed, Entry};
 

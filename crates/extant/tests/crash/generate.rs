@@ -1,8 +1,10 @@
 //! Sequences of operations.
 
+use extant_testing::Random;
+
 use crate::model::Model;
 use crate::op::{DIRECTORIES, FILES, HELD, Name, Op};
-use crate::random::{Random, hash};
+use crate::random::hash;
 
 /// The content of a disk before each sequence: files that are small, that span blocks, that have a tree of extents; attributes in
 /// the inode and in a block; a directory of several blocks.

@@ -1,13 +1,13 @@
 //! Linux as a peer: it recovers a crashed disk to the same tree.
 
 use extant_rt::Arc;
-use extant_testing::{crash_scale, has_e2fsprogs};
+use extant_testing::{Random, crash_scale, has_e2fsprogs};
 
 use crate::disk::{Checker, DiskKind, KINDS};
 use crate::explore::{Base, Crash, Scenario, Survival, tree_as_is};
 use crate::fault::Fault;
 use crate::op::Op;
-use crate::random::{Random, hash};
+use crate::random::hash;
 use crate::sequences::{
     deep_scenario, log_end_scenario, random_scenario, random_value_scenario, unsynced_scenario,
 };

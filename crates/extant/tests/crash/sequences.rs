@@ -4,7 +4,7 @@ use std::env;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use extant_testing::{crash_scale, has_e2fsprogs};
+use extant_testing::{Random, crash_scale, has_e2fsprogs};
 
 use crate::disk::{CLUSTERS, Checker, KINDS, QUOTAS};
 use crate::explore::{Base, Finding, Outcome, Plan, Scenario, explore, shrink};
@@ -14,7 +14,7 @@ use crate::generate::{
     sequences_of_three, sequences_of_two, short_sequences, value_alphabet,
 };
 use crate::op::{FILES, Op};
-use crate::random::{Random, hash};
+use crate::random::hash;
 use crate::session::Pages;
 
 const THREADS: usize = 2;

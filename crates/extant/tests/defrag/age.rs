@@ -1,8 +1,7 @@
 //! Aged disks: files in many parts, free space in many runs, directories that were large.
 
 use extant::{Error, Fallocate, Filesystem, XattrMode};
-
-use crate::disk::Random;
+use extant_testing::Random;
 
 /// How a disk is aged.
 pub struct Ageing {
@@ -19,7 +18,7 @@ pub struct Ageing {
 /// Ages a disk. What there is no room for is left out.
 pub fn age(fs: &Filesystem, seed: u64, ageing: &Ageing) {
     let Ageing { small, small_bytes, large, large_bytes, names } = *ageing;
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     for folder in 0..4 {
         fs.create_dir(format!("/d{folder}")).expect("a directory");
     }

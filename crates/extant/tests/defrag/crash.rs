@@ -5,11 +5,11 @@ use std::io::ErrorKind;
 use extant::{DefragOptions, Defragmented, Filesystem, Mount};
 use extant_block::{BlockDevice, FaultDevice, Log, MemoryDevice, Mutation, Operation, Recorder, Tearing};
 use extant_rt::Arc;
-use extant_testing::crash_scale;
+use extant_testing::{Random, crash_scale};
 
 use crate::age::{Ageing, age};
 use crate::aged::without_sizes;
-use crate::disk::{Image, MIB, Random, text};
+use crate::disk::{Image, MIB, text};
 use crate::fault::{Fault, FaultyDevice};
 use crate::tree::{Census, census, difference};
 
@@ -103,7 +103,7 @@ impl Explorer {
     fn explore(&mut self, case: usize, fault: Fault, images: u64) {
         let Some(Recorded { image, tree, log, from }) = record(case, fault) else { return };
         let requests = log.events().len();
-        let mut random = Random(case as u64);
+        let mut random = Random::new(case as u64);
         let mut cursor = log.cursor();
         // Images of each request, or of some of the requests.
         let step = (requests as u64 / images).max(1);

@@ -3,9 +3,10 @@
 use extant::{DefragEvent, DefragOptions, Error, Filesystem, InodeFlags, Mount};
 use extant_block::BlockDevice;
 use extant_rt::Arc;
+use extant_testing::Random;
 
 use crate::aged::{aged, defrag};
-use crate::disk::{Image, MIB, Random};
+use crate::disk::{Image, MIB};
 use crate::measure::measure;
 
 /// Two files whose blocks lie in turn.
@@ -74,7 +75,7 @@ fn immutable_files_and_swap_files_stay_where_they_are() {
 
 /// Fills a disk to its last block that files may have.
 fn fill(fs: &Filesystem) {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     for bytes_max in [200_000, 1] {
         for number in 0.. {
             let bytes = vec![1; 1024 + random.below(bytes_max) as usize];

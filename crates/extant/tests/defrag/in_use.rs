@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use extant::{DefragOptions, Error, Fallocate, Filesystem, Mount};
 use extant_rt::{AtomicBool, Ordering};
+use extant_testing::Random;
 
 use crate::aged::aged;
-use crate::disk::{Image, MIB, Random};
+use crate::disk::{Image, MIB};
 
 /// Changes files of its own until it is to stop: what they have then.
 fn work(fs: &Filesystem, thread: u64, stop: &AtomicBool) -> BTreeMap<String, Vec<u8>> {
-    let mut random = Random(thread);
+    let mut random = Random::new(thread);
     let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     let dir = format!("/thread{thread}");
     fs.create_dir(&dir).expect("a directory");

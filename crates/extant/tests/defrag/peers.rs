@@ -1,9 +1,10 @@
 //! Disks that the kernel aged: what e4defrag and `e2fsck -D` make of them, and what this does; and the kernel reads what is left.
 
 use extant::Mount;
+use extant_testing::Random;
 
 use crate::aged::{defrag, without_sizes};
-use crate::disk::{Image, MIB, Random, run, text};
+use crate::disk::{Image, MIB, run, text};
 use crate::measure::{Measure, measure};
 use crate::tree::{census, difference};
 
@@ -22,7 +23,7 @@ fn with_kernel<T>(image: &Image, act: impl FnOnce(&std::path::Path) -> T) -> Opt
 
 /// Fills the disk with small files, removes some, and writes larger ones into the holes.
 fn age(point: &std::path::Path) {
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     for folder in 0..4 {
         std::fs::create_dir(point.join(format!("d{folder}"))).expect("a directory");
     }

@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use extant_rt::share_work;
+use extant_testing::Random;
 use listing::Listing;
-use ops::Random;
 
 const ROUNDS: usize = 54;
 const OPS_PER_TURN: usize = 60;

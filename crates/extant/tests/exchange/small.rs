@@ -6,9 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use extant::{InodeFlags, Mount};
+use extant_testing::Random;
 
 use crate::listing::Listing;
-use crate::ops::{Op, Random};
+use crate::ops::Op;
 use crate::{PAGE_CACHES, assert_clean, format, kernel, ours};
 
 const DIRECTORIES: u64 = 260;

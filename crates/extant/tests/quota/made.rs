@@ -5,9 +5,9 @@ use extant::{Error, Mount, Tune};
 use extant_block::{DeviceAccess, FileDevice};
 use extant_ondisk::QuotaType;
 use extant_rt::Arc;
-use extant_testing::has_e2fsprogs;
+use extant_testing::{Random, has_e2fsprogs};
 
-use crate::disk::{Image, Random, run, text};
+use crate::disk::{Image, run, text};
 use crate::usage::work;
 
 fn made(block_size: u32, features: &str, extended: &str) -> Image {
@@ -54,7 +54,7 @@ fn quota_files_of_mkfs_count_what_is_there() {
         let used = |quota_type, id| image.usage(quota_type, id).map(|(_, inodes)| inodes);
         let of_users = if expected[0] == 0 { QuotaType::Group } else { QuotaType::User };
         assert_eq!((used(of_users, 0), used(of_users, 7)), (Some(owners.0), Some(owners.1)), "{case}");
-        work(&image, &case, 300, &mut Random(u64::from(block_size)));
+        work(&image, &case, 300, &mut Random::new(u64::from(block_size)));
     }
     assert!(Mkfs::new().features("quota,ea_inode").expect("names").plan(Some(48 << 20)).is_err());
     assert!(
@@ -72,7 +72,7 @@ fn tuning_makes_and_deletes_quota_files() {
     }
     for (block_size, features) in [(4096, ""), (1024, "orphan_file,inline_data"), (2048, "^has_journal")] {
         let image = made(block_size, features, "");
-        let mut random = Random(u64::from(block_size));
+        let mut random = Random::new(u64::from(block_size));
         let mut step = |words: &str, expected: [bool; 3]| {
             let case = format!("{block_size}, {features}, then {words}");
             work(&image, &case, 400, &mut random);
@@ -91,7 +91,7 @@ fn tuning_makes_and_deletes_quota_files() {
     }
     let without_extents = made(1024, "^extent,^64bit,^metadata_csum", "");
     tune(&without_extents, "quota").expect("quota files of block maps");
-    work(&without_extents, "block maps", 400, &mut Random(5));
+    work(&without_extents, "block maps", 400, &mut Random::new(5));
     if let Err(error) = tune(&without_extents, "^quota") {
         assert!(error.to_string().contains("tune2fs -O"), "{error}");
         without_extents.assert_clean("refused");

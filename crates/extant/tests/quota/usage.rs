@@ -5,8 +5,9 @@ use extant::{
     SetAttributes, XattrMode,
 };
 use extant_ondisk::QuotaType;
+use extant_testing::Random;
 
-use crate::disk::{Image, Random, run, text};
+use crate::disk::{Image, run, text};
 
 /// Options of mke2fs, each once per round.
 const DISKS: &[&[&str]] = &[
@@ -153,7 +154,7 @@ pub fn work(image: &Image, case: &str, operations: usize, random: &mut Random) -
 fn usage_is_what_e2fsck_counts_after_random_operations() {
     for (index, options) in DISKS.iter().enumerate() {
         let Some(image) = Image::made(48, options) else { return };
-        let mut random = Random(index as u64);
+        let mut random = Random::new(index as u64);
         let worked: usize = (0..ROUNDS)
             .map(|round| {
                 work(&image, &format!("{options:?}, round {round}"), OPERATIONS_PER_ROUND, &mut random)

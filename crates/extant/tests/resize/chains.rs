@@ -11,9 +11,9 @@ mod links;
 use std::collections::BTreeMap;
 use std::env;
 
-use extant_testing::has_e2fsprogs;
+use extant_testing::{Random, has_e2fsprogs};
 
-use crate::disk::{Image, Random};
+use crate::disk::Image;
 use crate::tree::{Census, census, difference};
 
 /// Links of a chain.

@@ -4,9 +4,9 @@ use extant::{Filesystem, Mount};
 use extant_block::{BlockDevice, Event, Log, MemoryDevice, Mutation, Recorder, Tearing};
 use extant_ondisk::jbd2::{BlockType, Header};
 use extant_rt::Arc;
-use extant_testing::crash_scale;
+use extant_testing::{Random, crash_scale};
 
-use crate::disk::{Image, MIB, Plan, Random, contents, fill, run, text};
+use crate::disk::{Image, MIB, Plan, contents, fill, run, survives, text};
 
 /// Arguments of mke2fs, the size before and the size after.
 const CASES: &[(&[&str], u64, u64)] = &[
@@ -89,18 +89,18 @@ impl Explorer {
     /// Explores the crashes of a run whose requests were those of `log`; stops at the first bad image.
     pub fn explore(&mut self, recorded: &Recorded, log: &Log, Plan { rounds, judged_of, from }: Plan) {
         let Recorded { image, arguments, tree, .. } = recorded;
-        let mut random = Random(recorded.after);
+        let mut random = Random::new(recorded.after);
         let mut cursor = log.cursor();
         // On a disk of one group nothing can tell that a superblock is torn from one that is damaged, until it has two.
         let has_copy = |event| recorded.before > 8 * MIB || is_behind_commit(log, event);
         for events in from..=log.events().len() {
             cursor.advance_to(events).expect("advance");
             for survival in 0..2 + rounds {
-                let is_whole = random.survives(survival);
+                let is_whole = survives(&mut random, survival);
                 let cut = cursor
                     .crash_image(Tearing::Sectors, |part| match log.events()[part.event] {
                         Event::Write { offset: 0..2048, .. } if !has_copy(part.event) => is_whole,
-                        _ => random.survives(survival),
+                        _ => survives(&mut random, survival),
                     })
                     .expect("an image");
                 self.images += 1;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use extant::{FileType, Filesystem, Grown, Mount};
 use extant_block::{BlockDevice, DeviceAccess, FileDevice, MemoryDevice};
 use extant_rt::Arc;
-use extant_testing::{is_zero, read_at, scratch, write_at};
+use extant_testing::{Random, is_zero, read_at, scratch, write_at};
 pub use extant_testing::{run, text};
 
 pub const KIB: u64 = 1 << 10;
@@ -103,31 +103,18 @@ pub struct Plan {
     pub from: usize,
 }
 
-/// Numbers that look random (SplitMix64).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ z >> 31) % limit.max(1)
-    }
-
-    /// Whether something survives a crash: everything, nothing, or what chance decides.
-    pub fn survives(&mut self, survival: u64) -> bool {
-        match survival {
-            0 => true,
-            1 => false,
-            _ => self.below(2) == 0,
-        }
+/// Whether something survives a crash: everything, nothing, or what chance decides.
+pub fn survives(random: &mut Random, survival: u64) -> bool {
+    match survival {
+        0 => true,
+        1 => false,
+        _ => random.below(2) == 0,
     }
 }
 
 /// Fills a disk with directories, files, links and attributes.
 pub fn fill(fs: &Filesystem, seed: u64, files: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     fs.create_dir("/a").expect("a directory");
     fs.create_dir("/a/b").expect("a directory");
     for number in 0..files {

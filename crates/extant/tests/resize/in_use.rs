@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use extant::{Error, Filesystem, Mount};
 use extant_block::{BlockDevice, MemoryDevice, Recorder, Tearing};
 use extant_rt::{Arc, AtomicBool, Ordering};
+use extant_testing::Random;
 
-use crate::disk::{Image, MIB, Random, contents, fill, run, text};
+use crate::disk::{Image, MIB, contents, fill, run, survives, text};
 
 /// Arguments of mke2fs, and sizes in MiB.
 const CASES: &[(&[&str], &[u64])] = &[
@@ -20,7 +21,7 @@ const CASES: &[(&[&str], &[u64])] = &[
 
 /// Changes files of its own directory until it is to stop: what they have then.
 fn work(fs: &Filesystem, thread: u64, stop: &AtomicBool) -> BTreeMap<String, Vec<u8>> {
-    let mut random = Random(thread);
+    let mut random = Random::new(thread);
     let mut files = BTreeMap::new();
     let dir = format!("/thread{thread}");
     fs.create_dir(&dir).expect("a directory");
@@ -183,17 +184,13 @@ fn every_crash_of_a_disk_that_grows_in_use_leaves_it_whole() {
         });
         drop(fs);
         let log = recorder.log();
-        let mut random = Random(*before);
+        let mut random = Random::new(*before);
         let mut cursor = log.cursor();
         for events in 0..=log.events().len() {
             cursor.advance_to(events).expect("advance");
             for survival in 0..2 + scale.pow(4) {
-                let survives = |random: &mut Random| match survival {
-                    0 => true,
-                    1 => false,
-                    _ => random.below(2) == 0,
-                };
-                let cut = cursor.crash_image(Tearing::Sectors, |_| survives(&mut random)).expect("an image");
+                let cut = cursor.crash_image(Tearing::Sectors, |_| survives(&mut random, survival));
+                let cut = cut.expect("an image");
                 images += 1;
                 let case =
                     || format!("{arguments:?}, {events} of {}, survival {survival}", log.events().len());

@@ -9,9 +9,9 @@ use extant_block::{
 };
 use extant_ondisk::Superblock;
 use extant_rt::Arc;
-use extant_testing::crash_scale;
+use extant_testing::{Random, crash_scale};
 
-use crate::disk::{GIB, Image, MIB, Plan, Random, run, text};
+use crate::disk::{GIB, Image, MIB, Plan, run, survives, text};
 use crate::tree::{Census, census, difference, small};
 
 /// A disk that becomes smaller, and what is on it.
@@ -259,13 +259,14 @@ pub struct Explorer {
 impl Explorer {
     /// Explores the crashes of a run whose requests were those of `log`; stops at the first bad image.
     pub fn explore(&mut self, recorded: &Recorded, log: &Log, Plan { rounds, judged_of, from }: Plan) {
-        let mut random = Random(recorded.to_bytes);
+        let mut random = Random::new(recorded.to_bytes);
         let mut cursor = log.cursor();
         for events in (from..=log.events().len()).step_by(if rounds == 1 { 3 } else { 1 }) {
             cursor.advance_to(events).expect("advance");
             for survival in 0..rounds {
                 let odds = if rounds == 1 { random.below(3) } else { survival };
-                let cut = cursor.crash_image(Tearing::Sectors, |_| random.survives(odds)).expect("an image");
+                let cut =
+                    cursor.crash_image(Tearing::Sectors, |_| survives(&mut random, odds)).expect("an image");
                 self.images += 1;
                 let is_judged = random.below(judged_of) == 0;
                 let is_again = is_judged || random.below(2 + 2 * rounds) == 0;

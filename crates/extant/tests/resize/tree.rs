@@ -1,13 +1,12 @@
 //! A tree with all that makes moving it hard, and a census of all that is to stay.
 
 use extant::{Fallocate, FileType, Filesystem, XattrMode};
-
-use crate::disk::Random;
+use extant_testing::Random;
 
 /// Fills a disk with directories in many groups, files in parts, hard links, holes, unwritten blocks, long links, attributes that inodes
 /// share, and one directory of many names; then removes every third file, so that free space is broken up.
 pub fn age(fs: &Filesystem, seed: u64, files: u64, bytes_max: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let folders = 12;
     for folder in 0..folders {
         fs.create_dir(format!("/d{folder}")).expect("a directory");
@@ -50,7 +49,7 @@ pub fn age(fs: &Filesystem, seed: u64, files: u64, bytes_max: u64) {
 
 /// A smaller tree of the same kinds, with directories in many groups.
 pub fn small(fs: &Filesystem, seed: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let shared = vec![7; 500];
     for folder in 0..8 {
         let folder = format!("/d{folder}");

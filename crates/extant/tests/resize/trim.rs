@@ -5,9 +5,9 @@ use extant::{Filesystem, Mount};
 use extant_block::{BlockDevice, Event, Log, MemoryDevice, Mutation, Recorder, Tearing};
 use extant_ondisk::{Geometry, GroupDescriptor, GroupFlags, GroupNumber, Superblock};
 use extant_rt::Arc;
-use extant_testing::{Command, crash_scale, is_zero};
+use extant_testing::{Command, Random, crash_scale, is_zero};
 
-use crate::disk::{Image, MIB, Plan, Random, text};
+use crate::disk::{Image, MIB, Plan, survives, text};
 use crate::order::{self, BLOCK_BYTES, Requests};
 use crate::tree::{Census, census, difference, small};
 
@@ -144,7 +144,7 @@ struct Explorer {
 impl Explorer {
     /// Explores the crashes of a run whose requests were those of `log`; stops at the first bad image.
     fn explore(&mut self, recorded: &Recorded, log: &Log, Plan { rounds, judged_of, from }: Plan) {
-        let mut random = Random(log.events().len() as u64);
+        let mut random = Random::new(log.events().len() as u64);
         let mut cursor = log.cursor();
         for events in (from..=log.events().len()).step_by(if rounds == 0 { 3 } else { 1 }) {
             cursor.advance_to(events).expect("advance");
@@ -153,8 +153,9 @@ impl Explorer {
                 if survival > 0 && unflushed == 0 || survival > 1 && unflushed == 1 {
                     continue;
                 }
-                let cut =
-                    cursor.crash_image(Tearing::Requests, |_| random.survives(survival)).expect("an image");
+                let cut = cursor
+                    .crash_image(Tearing::Requests, |_| survives(&mut random, survival))
+                    .expect("an image");
                 self.images += 1;
                 let is_judged = random.below(judged_of) == 0;
                 self.judged += usize::from(is_judged);

@@ -3,11 +3,11 @@
 
 use extant::mkfs::Mkfs;
 use extant::{Credentials, Error, Filesystem, Mount};
+use extant_testing::Random;
 
-use crate::alone;
-use crate::random::{Random, number};
 use crate::tools::{Image, assert_clean, has};
 use crate::usage::Usage;
+use crate::{alone, number};
 
 const THREADS: u64 = 8;
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -65,7 +65,7 @@ fn on_threads(
     let seeds: Vec<u64> = (0..THREADS).map(|_| random.next()).collect();
     let refused = extant_rt::parallel(seeds.len(), |index| {
         let thread = index as u64;
-        fill(&view(fs, thread < of_users), &directory(thread), &mut Random(seeds[index]))
+        fill(&view(fs, thread < of_users), &directory(thread), &mut Random::new(seeds[index]))
     });
     refused.into_iter().sum()
 }
@@ -82,7 +82,7 @@ fn remove_all(fs: &Filesystem) {
 }
 
 fn fill(seed: u64, page_cache_bytes: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let image = Image::new((8 + random.below(57)) << 20);
     let block_size = [1024, 2048, 4096][random.below(3) as usize];
     let mut mkfs = Mkfs::new().block_size(block_size).reserved_percent(random.below(8) as f64);

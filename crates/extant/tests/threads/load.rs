@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use extant::mkfs::Mkfs;
 use extant::{Error, Fallocate, File, Filesystem, Mount, Result};
+use extant_testing::Random;
 
-use crate::alone;
-use crate::random::{Random, number};
 use crate::tools::{Image, assert_clean, has};
 use crate::usage::Usage;
+use crate::{alone, number};
 
 const THREADS: u64 = 16;
 /// A round ends with a check of the disk; at most so long, and at least two of them.
@@ -202,7 +202,7 @@ impl Worker<'_> {
 
 /// One disk under load. Gives what happened.
 fn round(seed: u64, time: Duration) -> Counts {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let image = Image::new((16 + random.below(16)) << 20);
     let block_size = [1024, 4096][random.below(2) as usize];
     // Blocks run out in one round, inodes in the next.
@@ -223,7 +223,7 @@ fn round(seed: u64, time: Duration) -> Counts {
     let contents: Vec<_> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..THREADS)
             .map(|number| {
-                let random = Random(random.next());
+                let random = Random::new(random.next());
                 let worker =
                     Worker { fs: &fs, counts: &counts, number, random, files: BTreeMap::new(), made: 0 };
                 scope.spawn(move || worker.run(until))

@@ -8,7 +8,6 @@ mod tools;
 
 mod fill;
 mod load;
-mod random;
 mod usage;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,4 +17,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The number that the environment names, or another.
+fn number(name: &str, or: u64) -> u64 {
+    std::env::var(name).ok().map_or(or, |text| text.parse().expect("a number"))
 }

@@ -9,24 +9,7 @@ use std::thread::JoinHandle;
 
 use extant_block::{BlockDevice, Write as Several};
 use extant_nbd::{Listener, NbdDevice, Options, Server, ServerOptions, ServerTls, Uri};
-use extant_testing::SocketServer;
-
-/// A generator of numbers (splitmix64).
-pub struct Numbers(pub u64);
-
-impl Numbers {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
+use extant_testing::{Random, SocketServer};
 
 /// The URI of an export of a server of another project.
 pub fn uri(server: &SocketServer, export: &str) -> Uri {
@@ -139,7 +122,7 @@ pub fn exercise(device: &NbdDevice, seed: u64, threads: u64, requests: u64) {
 }
 
 fn exercise_part(device: &NbdDevice, seed: u64, start: u64, bytes: u64, requests: u64) {
-    let mut numbers = Numbers(seed);
+    let mut numbers = Random::new(seed);
     let mut model = vec![0; bytes as usize];
     device.read_at(start, &mut model).expect("read");
     for request in 0..requests {

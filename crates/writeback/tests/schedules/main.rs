@@ -8,8 +8,9 @@ mod common;
 #[path = "../../../rt/tests/common/plan.rs"]
 mod plan;
 
-use common::{Bands, Random, World};
+use common::{Bands, World};
 use extant_rt::{AtomicU64, Ordering, explore, parallel, yield_now};
+use extant_testing::Random;
 use extant_writeback::{Reason, Tuning};
 
 /// Schedules of each kind in a run of all tests: a few seconds.
@@ -56,10 +57,10 @@ fn nothing_is_lost_while_the_count_changes() {
         return;
     }
     explore(&plan::exploration(SCHEDULES), |seed| {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let threads = 1 + random.below(2) as usize;
         let world = world(&mut random, threads);
-        parallel(3, |task| disturb(&world, task as u64, 5, &mut Random(seed ^ (task as u64 + 1))));
+        parallel(3, |task| disturb(&world, task as u64, 5, &mut Random::new(seed ^ (task as u64 + 1))));
         world.files.iter().for_each(|file| file.is_busy.store(false, Ordering::SeqCst));
         world.writeback().write_all(Reason::Sync);
         for file in 0..FILES as usize {
@@ -84,11 +85,11 @@ fn sync_finds_all_that_was_dirty_before_it() {
         return;
     }
     explore(&plan::exploration(SCHEDULES), |seed| {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let world = world(&mut random, 1);
         let newest: Vec<AtomicU64> = (0..FILES * PAGES).map(|_| AtomicU64::new(0)).collect();
         parallel(3, |task| {
-            let mut random = Random(seed ^ (task as u64 + 1));
+            let mut random = Random::new(seed ^ (task as u64 + 1));
             for step in 0..4 {
                 if task == 0 {
                     // Values rise, so what is on the disk must be at least what was there before the call.
@@ -121,11 +122,11 @@ fn stop_lets_everybody_go() {
         return;
     }
     explore(&plan::exploration(SCHEDULES), |seed| {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let threads = 1 + random.below(2) as usize;
         let world = world(&mut random, threads);
         parallel(3, |task| match task {
-            0 => disturb(&world, 0, 4, &mut Random(seed ^ 9)),
+            0 => disturb(&world, 0, 4, &mut Random::new(seed ^ 9)),
             1 => world.writeback().write_all(Reason::Sync),
             _ => world.writeback().stop(),
         });

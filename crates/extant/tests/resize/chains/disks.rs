@@ -1,12 +1,14 @@
 //! Random disks of mke2fs, with features of all kinds that are served.
 
+use extant_testing::Random;
+
 use super::Chain;
-use crate::disk::{Image, MIB, Random, run, text};
+use crate::disk::{Image, MIB, run, text};
 use crate::tree::{age, census, small};
 
 /// A disk with a tree; nothing without mke2fs.
 pub fn random(seed: u64) -> Option<Chain> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     // mke2fs refuses some of what is drawn.
     for _ in 0..20 {
         let (arguments, size) = arguments(&mut random);
