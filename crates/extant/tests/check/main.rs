@@ -18,12 +18,11 @@ mod layouts;
 mod random;
 mod tools;
 
-use std::io::{self, IoSlice};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use extant::{Filesystem, Mount};
-use extant_block::{BlockDevice, DeviceAccess, FileDevice};
+use extant_block::{DeviceAccess, FileDevice, Model, ModelledDevice};
 
 use e2fsck::e2fsck;
 
@@ -36,7 +35,8 @@ fn extant(image: &Path) -> (bool, String) {
     let start = Instant::now();
     let verdict = verdict(Mount::new().read_only(true).open(image));
     let file = FileDevice::open(image, DeviceAccess::read_only()).expect("the image");
-    let with_latency = Mount::new().read_only(true).open_device(WithLatency(file));
+    let device = ModelledDevice::new(file, Model::kept("pmem").expect("a model"));
+    let with_latency = Mount::new().read_only(true).open_device(device);
     assert_eq!(self::verdict(with_latency), verdict, "of a device that takes time");
     assert!(start.elapsed() < TIME_MAX, "the check took {:?}", start.elapsed());
     verdict
@@ -52,39 +52,6 @@ fn verdict(opened: extant::Result<Filesystem>) -> (bool, String) {
                 (findings.is_empty(), said)
             }
         },
-    }
-}
-
-/// A file that is read ahead as if it took time.
-struct WithLatency(FileDevice);
-
-impl BlockDevice for WithLatency {
-    fn size(&self) -> u64 {
-        self.0.size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.0.read_at(offset, buf)
-    }
-
-    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        self.0.write_vectored_at(offset, bufs)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.0.flush()
-    }
-
-    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        self.0.discard(offset, bytes)
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.0.is_read_only()
-    }
-
-    fn has_latency(&self) -> bool {
-        true
     }
 }
 

@@ -1,38 +1,13 @@
-//! The tests' common parts: a source
+//! What the tests share: logs, and a client.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::collections::BTreeMap;
-use std::io::{self, IoSlice};
 
-use extant_block::{BlockDevice, MemoryDevice};
+use extant_block::BlockDevice;
 use extant_journal::{BoxError, Client, Error, FinalBlock, Journal, LogMap};
 use extant_ondisk::jbd2::{CRC32C_TYPE, Compat, Incompat, Superblock};
 use extant_ondisk::{FsBlock, TransactionId};
 use extant_rt::{Arc, LockClass, Mutex, Weak};
-
-/// Memory whose requests count as slow: it is read ahead.
-pub struct WithLatency<'d>(pub &'d MemoryDevice);
-
-impl BlockDevice for WithLatency<'_> {
-    fn size(&self) -> u64 {
-        self.0.size()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.0.read_at(offset, buf)
-    }
-    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        self.0.write_vectored_at(offset, bufs)
-    }
-    fn flush(&self) -> io::Result<()> {
-        self.0.flush()
-    }
-    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        self.0.discard(offset, bytes)
-    }
-    fn has_latency(&self) -> bool {
-        true
-    }
-}
 
 /// A superblock of an empty log.
 pub fn empty_log(block_size: u32, len: u32) -> Superblock {
