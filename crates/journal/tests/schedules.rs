@@ -1,5 +1,6 @@
 //! The journal's gate under many schedules: handles against transactions that close, credits in shards, revokes,
-//! checkpoints. Threads of shuttle's in the checked runtime, threads of the host in the native one.
+//! checkpoints. Threads of shuttle's in the checked runtime, threads of the host in the native one. The virtual runtime has none to explore.
+#![cfg(not(extant_rt = "virtual"))]
 
 mod common;
 #[path = "../../rt/tests/common/plan.rs"]

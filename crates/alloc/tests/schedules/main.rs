@@ -1,7 +1,9 @@
 //! The allocator's promises under many schedules: threads of shuttle's in the checked runtime, threads of the host in the native one.
+//! The virtual runtime has none to explore.
 //!
 //! `make test-schedules` runs 100,000 of each kind; `make test-schedules EXTANT_REPLAY=FILE TEST=NAME` the one
 //! that a failure of the test NAME left in FILE.
+#![cfg(not(extant_rt = "virtual"))]
 
 mod blocks;
 #[path = "../alloc/disk.rs"]
