@@ -1,11 +1,7 @@
 //! Partition tables are read as libblkid reads them, and hostile ones do no harm.
 
-#[path = "common/random.rs"]
-mod random;
-
 use extant_block::{BlockDevice, Container, ImageFormat, MemoryDevice, PartitionEntry, PartitionKind};
-use extant_testing::Command;
-use random::Random;
+use extant_testing::{Command, Random};
 
 const SECTOR: usize = 512;
 const DISK_BYTES: usize = 8 << 20;
@@ -203,7 +199,7 @@ fn neither_noise_nor_a_boot_sector_nor_nothing_is_a_table() {
 fn any_damage_is_survived() {
     let seed = 77;
     println!("seed {seed}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     for disk in [mbr_disk(), gpt_disk()] {
         let device = MemoryDevice::new(disk.len() as u64);
         device.write_at(0, &disk).expect("write");

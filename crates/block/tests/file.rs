@@ -2,15 +2,13 @@
 
 #[path = "common/loop_device.rs"]
 mod loop_device;
-#[path = "common/random.rs"]
-mod random;
 
 use std::io::IoSlice;
 use std::path::Path;
 
 use extant_block::{BlockDevice, Create, DeviceAccess, Error, FileDevice, MemoryDevice, Partition, Transfer};
+use extant_testing::Random;
 use loop_device::Loop;
-use random::Random;
 
 const BYTES: u64 = 3 << 20;
 
@@ -35,7 +33,7 @@ fn has_no_holes(error: &std::io::Error) -> bool {
 /// Random requests, held against the same ones on plain bytes.
 fn agrees_with_plain_bytes(device: &dyn BlockDevice, seed: u64) {
     println!("seed {seed}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let size = device.size();
     let mut expected = vec![0; size as usize];
     for step in 0..400 {

@@ -2,12 +2,10 @@
 
 #[path = "common/lvm_image.rs"]
 mod lvm_image;
-#[path = "common/random.rs"]
-mod random;
 
 use extant_block::{BlockDevice, LogicalVolume, MemoryDevice, Segment, Segments, VolumeMapping};
+use extant_testing::Random;
 use lvm_image::{linear, metadata, sum_area, sum_label, volume, write_physical_volume};
-use random::Random;
 
 const MIB: u64 = 1 << 20;
 const UUIDS: [&str; 2] = ["FirstF-aaaa-bbbb-cccc-dddd-eeee-ffffff", "Second-aaaa-bbbb-cccc-dddd-eeee-ffffff"];
@@ -158,7 +156,7 @@ fn any_damage_is_survived() {
         std::env::var("EXTANT_LVM_MUTATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(1000);
     let seed = 91;
     println!("seed {seed}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let text = metadata("vg", UUIDS, EXTENTS, &volumes());
     let words = [
         "{",
@@ -224,7 +222,7 @@ fn any_damage_is_survived() {
 fn segments_are_one_device() {
     let seed = 5;
     println!("seed {seed}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let pieces = [(40_000, 5000), (100, 1), (9000, 0), (512, 20_000), (60_000, 5536)];
     let pieces = pieces.map(|(offset, bytes)| Segment { offset, bytes });
     let device = MemoryDevice::new(65_536);

@@ -1,10 +1,7 @@
 //! The recorder rebuilds every image that a crash may leave, and none that it may not.
 
-#[path = "common/random.rs"]
-mod random;
-
 use extant_block::{BlockDevice, Event, FaultDevice, MemoryDevice, Mutation, Operation, Recorder, Tearing};
-use random::Random;
+use extant_testing::Random;
 
 const SECTOR: u64 = 512;
 
@@ -131,7 +128,7 @@ fn snapshots_share_until_either_side_writes() {
 fn every_crash_image_has_only_contents_that_the_sector_may_have() {
     let seed = 2026;
     println!("seed {seed}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let sectors = 16;
     let device = Recorder::new(MemoryDevice::new(sectors * SECTOR)).expect("recorder");
     let mut cursor_positions = Vec::new();

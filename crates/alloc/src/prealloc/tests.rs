@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use extant_ondisk::{Cluster, LogicalCluster};
+use extant_testing::Random;
 
 use super::normalize::predicted_end;
 use super::ranges::{Found, PaRange};
@@ -49,17 +50,11 @@ fn a_look_up_visits_at_most_twice_the_logarithm_of_the_ranges() {
 /// Random ranges and look-ups against a map from each logical block to its block.
 pub fn random_ranges_give_each_block_once(seed: u64, mut ranges: PaRanges) {
     let mut model = BTreeMap::new();
-    let mut state = seed;
-    let mut below = |end: u64| {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        state.wrapping_mul(0x2545_F491_4F6C_DD1D) % end
-    };
+    let mut random = Random::new(seed);
     let mut next = 0;
     for _ in 0..3_000 {
-        let (at, len) = (below(4_000) as u32, 1 + below(30) as u32);
-        if below(2) == 0 {
+        let (at, len) = (random.below(4_000) as u32, 1 + random.below(30) as u32);
+        if random.below(2) == 0 {
             let room = model.range(at..).next().map_or(u32::MAX, |(found, _)| found - at);
             let len = len.min(room);
             if len > 0 {

@@ -1,8 +1,9 @@
 //! Claims about descriptors that are read on demand: disks of several meta groups, of 32 groups each.
 
-use crate::disk::{Disk, Random, request};
+use crate::disk::{Disk, request};
 use extant_alloc::{Allocator, ClusterRun, Error, InodeKind, MayUse, Setup};
 use extant_ondisk::{Cluster, FsBlock, GroupFlags, GroupNumber, TransactionId, bitmap};
+use extant_testing::Random;
 
 const TID: TransactionId = TransactionId(5);
 const GROUPS: u32 = 200;
@@ -126,7 +127,7 @@ fn a_block_that_another_group_keeps_is_not_freed_once_that_group_is_read() {
 #[test]
 fn every_table_is_found_however_they_lie() {
     let mut disk = disk(true);
-    let mut random = Random(0x5CA1E);
+    let mut random = Random::new(0x5CA1E);
     for round in 0..3 {
         let alloc = open(&disk, 0, 0);
         for (group, descriptor) in (0..).zip(&disk.descriptors) {

@@ -250,19 +250,6 @@ fn geometry(blocks: u64, per_group: u32) -> Geometry {
     Geometry::new(&superblock).expect("a valid layout")
 }
 
-/// xorshift64*: small and the same everywhere.
-#[derive(Debug)]
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % end
-    }
-}
-
 /// A request for the content of a small file.
 pub fn request(goal: u64, len: u32) -> Request {
     Request { goal: Cluster(goal), len, least: 1, ahead: 0, purpose: Purpose::Data }

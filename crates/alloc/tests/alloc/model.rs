@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::disk::{Disk, INODES_PER_GROUP, Platter, Random, request};
+use crate::disk::{Disk, INODES_PER_GROUP, Platter, request};
 use extant_alloc::{Allocator, AllocatorSnapshot, ClusterRun, Error, InodeKind, MayUse, NewInode, Tuning};
 use extant_ondisk::{Cluster, GroupNumber, InodeNumber, TransactionId};
+use extant_testing::Random;
 
 /// What the allocator should know, in plain sets.
 struct Model {
@@ -138,7 +139,7 @@ fn pick(runs: &mut Vec<ClusterRun>, random: &mut Random) -> Option<ClusterRun> {
 
 pub fn random_operations(seed: u64, uninit: bool, bitmap_bytes_max: u64, tuning: Tuning) {
     println!("seed {seed}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let disk = Disk::new(1 + 256 * 9 + 100, 256, uninit);
     let platter = Platter::new(&disk);
     let alloc = platter.open(0, bitmap_bytes_max, tuning);

@@ -5,8 +5,9 @@ use std::sync::Mutex;
 use extant_alloc::policy::{FreeExtent, FreeExtents, Groups, Policy, Wanted};
 use extant_alloc::{MayUse, Purpose, Scan, Tuning};
 use extant_ondisk::{GroupNumber, bitmap};
+use extant_testing::Random;
 
-use crate::disk::{Disk, Random, request};
+use crate::disk::{Disk, request};
 
 /// Takes the last extent of the last groups.
 #[derive(Debug)]
@@ -84,10 +85,10 @@ impl Policy for AtRandom {
 #[test]
 fn a_policy_that_answers_at_random_gives_each_block_once_until_the_disk_is_full() {
     for seed in 1..=20 {
-        let policy: &'static AtRandom = Box::leak(Box::new(AtRandom(Mutex::new(Random(seed)))));
+        let policy: &'static AtRandom = Box::leak(Box::new(AtRandom(Mutex::new(Random::new(seed)))));
         let disk = Disk::new(1 + 256 * 9, 256, seed % 2 == 0);
         let alloc = disk.open_with(0, Tuning { scan: Scan::Own(policy), ..Tuning::default() });
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut taken = vec![0_u8; disk.geometry.blocks_count as usize / 8 + 1];
         let (mut left, mut reservation) =
             (alloc.free_blocks(), alloc.reserve(alloc.free_blocks(), MayUse::RootBlocks).expect("all"));

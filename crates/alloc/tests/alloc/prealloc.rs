@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::disk::{Disk, Random, request};
+use crate::disk::{Disk, request};
 use extant_alloc::{Allocator, ClusterRun, Error, FileWrite, MayUse, Preallocated, Preallocations, Tuning};
 use extant_ondisk::{Cluster, GroupNumber, InodeNumber, LogicalCluster, TransactionId};
 use extant_rt::Arc;
+use extant_testing::Random;
 
 fn numbers(run: ClusterRun) -> impl Iterator<Item = u64> {
     (0..u64::from(run.len)).map(move |i| run.start.0 + i)
@@ -42,7 +43,7 @@ fn take(
 
 pub fn random_operations(seed: u64, tuning: Tuning) {
     println!("seed {seed}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let disk = Disk::new(1 + 256 * 12, 256, seed.is_multiple_of(2));
     let alloc = disk.open_with(0, tuning);
     let owners = owners(6);

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::disk::{Disk, Platter, Random, request};
+use crate::disk::{Disk, Platter, request};
 use extant_alloc::{ClusterRun, InodeKind, MayUse, NewInode, Purpose, Request, Tuning};
 use extant_ondisk::{GroupNumber, InodeNumber, TransactionId, bitmap};
 use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, RwLock};
+use extant_testing::Random;
 
 const THREADS: u64 = 8;
 
@@ -23,7 +24,7 @@ pub fn share_a_full_disk(seed: u64, bitmap_bytes_max: u64, tuning: Tuning) {
         for thread in 1..=THREADS {
             let (alloc, owners, running, platter) = (&alloc, &owners, &running, &platter);
             scope.spawn(move || {
-                let mut random = Random(seed * 1000 + thread);
+                let mut random = Random::new(seed * 1000 + thread);
                 let mut held: Vec<ClusterRun> = Vec::new();
                 for _ in 0..3000 {
                     if random.below(2) == 0 {

@@ -1,9 +1,10 @@
 //! Discards of free blocks: each once, and nobody is given a block meanwhile.
 
-use crate::disk::{Disk, Random, request};
+use crate::disk::{Disk, request};
 use extant_alloc::{Allocator, ClusterRun, Error, MayUse};
 use extant_ondisk::{GroupNumber, TransactionId};
 use extant_rt::{AtomicBool, AtomicU64, Ordering};
+use extant_testing::Random;
 
 const TID: TransactionId = TransactionId(5);
 const GROUP: GroupNumber = GroupNumber(1);
@@ -112,7 +113,7 @@ fn nobody_is_refused_a_block_for_a_discard_or_given_one_under_it() {
             });
             let takers = [1, 2].map(|thread| {
                 scope.spawn(move || {
-                    let mut random = Random(seed * 10 + thread);
+                    let mut random = Random::new(seed * 10 + thread);
                     for _ in 0..300 {
                         // Two of them cannot ask for more than there is.
                         let len = all / 2 - random.below(8);

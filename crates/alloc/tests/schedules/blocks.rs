@@ -8,8 +8,9 @@ use extant_alloc::{
 };
 use extant_ondisk::{Cluster, GroupFlags, GroupNumber, InodeNumber, LogicalCluster, TransactionId, bitmap};
 use extant_rt::{Arc, LockClass, Mutex, RwLock, explore, parallel, yield_now};
+use extant_testing::Random;
 
-use crate::disk::{Disk, Platter, Random};
+use crate::disk::{Disk, Platter};
 use crate::ledger::{Block, Ledger, numbers};
 use crate::{SCHEDULES, plan};
 
@@ -335,11 +336,11 @@ impl Stage {
 fn explore_disk(groups: u64) {
     let disk = Disk::new(1 + u64::from(BLOCKS_PER_GROUP) * groups, BLOCKS_PER_GROUP, true);
     explore(&plan::exploration(SCHEDULES), move |seed| {
-        let mut random = Random(seed | 1);
+        let mut random = Random::new(seed);
         let tasks = 2 + random.below(7) as usize;
         let stage = Stage::new(&disk, tasks, &mut random);
         let seeds: Vec<u64> = (0..tasks).map(|_| 1 + random.below(u64::MAX - 1)).collect();
-        parallel(tasks, |task| stage.task(task, &mut Random(seeds[task])));
+        parallel(tasks, |task| stage.task(task, &mut Random::new(seeds[task])));
         stage.check(&mut random);
     });
 }

@@ -5,8 +5,9 @@ use std::sync::Mutex;
 use extant_alloc::{Allocator, Error, InodeKind, LastGroup, Parent, Tuning};
 use extant_ondisk::{GroupNumber, InodeNumber, TransactionId};
 use extant_rt::{LockClass, RwLock, explore, parallel, yield_now};
+use extant_testing::Random;
 
-use crate::disk::{Disk, INODES_PER_GROUP, Random};
+use crate::disk::{Disk, INODES_PER_GROUP};
 use crate::{SCHEDULES, plan};
 
 const GROUPS: u32 = 4;
@@ -185,11 +186,11 @@ impl Stage {
 fn inodes_are_given_out_once_and_none_is_lost() {
     let disk = Disk::new(1 + 64 * u64::from(GROUPS), 64, true);
     explore(&plan::exploration(SCHEDULES), move |seed| {
-        let mut random = Random(seed | 1);
+        let mut random = Random::new(seed);
         let tasks = 2 + random.below(7) as usize;
         let stage = Stage::new(&disk, tasks, &mut random);
         let seeds: Vec<u64> = (0..tasks).map(|_| 1 + random.below(u64::MAX - 1)).collect();
-        parallel(tasks, |task| stage.task(task, &mut Random(seeds[task])));
+        parallel(tasks, |task| stage.task(task, &mut Random::new(seeds[task])));
         stage.check();
     });
 }

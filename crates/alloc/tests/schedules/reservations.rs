@@ -3,9 +3,10 @@
 use extant_alloc::{Allocator, Error, MayUse, Preallocations, Purpose, Request, Tuning};
 use extant_ondisk::{Cluster, InodeNumber, LogicalCluster, TransactionId};
 use extant_rt::{Arc, explore, parallel, yield_now};
+use extant_testing::Random;
 
 use crate::blocks::{BLOCKS_PER_GROUP, fill};
-use crate::disk::{Disk, Random};
+use crate::disk::Disk;
 use crate::ledger::Ledger;
 use crate::{SCHEDULES, plan};
 
@@ -44,7 +45,7 @@ fn reserve(alloc: &Allocator, ledger: &Ledger, task: usize, kept: i64, holds: bo
 fn explore_reservations(left: u64, ahead: u32, holds: bool) {
     let disk = Disk::new(1 + u64::from(BLOCKS_PER_GROUP) * 2, BLOCKS_PER_GROUP, true);
     explore(&plan::exploration(SCHEDULES), move |seed| {
-        let mut random = Random(seed | 1);
+        let mut random = Random::new(seed);
         let (tasks, left, kept) = (3 + random.below(3) as usize, left + random.below(3), random.below(2) * 2);
         let mut disk = disk.clone();
         fill(&mut disk, left, &mut random);
@@ -61,7 +62,7 @@ fn explore_reservations(left: u64, ahead: u32, holds: bool) {
         }
         let seeds: Vec<u64> = (0..tasks).map(|_| 1 + random.below(u64::MAX - 1)).collect();
         parallel(tasks, |task| {
-            reserve(&alloc, &ledger, task, kept as i64, holds, &mut Random(seeds[task]));
+            reserve(&alloc, &ledger, task, kept as i64, holds, &mut Random::new(seeds[task]));
         });
         let left = left - u64::from(ahead);
         assert_eq!(alloc.free_blocks() + alloc.preallocated_blocks(), left);

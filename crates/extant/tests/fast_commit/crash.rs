@@ -7,12 +7,11 @@ use std::path::Path;
 use extant::{FileType, Filesystem, Mount};
 use extant_block::{BlockDevice, Event, MemoryDevice, Recorder, Tearing};
 use extant_rt::Arc;
-use extant_testing::{assert_clean, crash_scale, scratch};
+use extant_testing::{Random, assert_clean, crash_scale, scratch};
 
 use crate::disk::make;
 use crate::kernel::operate;
 use crate::mounted::{Mounted, tree};
-use crate::random::Random;
 
 /// Names, and of files the size, the names that they have and the content.
 type Contents = BTreeMap<Vec<u8>, (u64, u16, Vec<u8>)>;

@@ -5,10 +5,9 @@ use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::crc32c;
 use extant_ondisk::fast_commit::{Record, Tag};
 use extant_rt::Arc;
-use extant_testing::crash_scale;
+use extant_testing::{Random, crash_scale};
 
 use crate::crash::crashed_disk;
-use crate::random::Random;
 
 const BLOCK: usize = 4096;
 

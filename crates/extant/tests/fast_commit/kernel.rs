@@ -6,11 +6,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use extant::Mount;
-use extant_testing::{assert_clean, scratch};
+use extant_testing::{Random, assert_clean, scratch};
 
 use crate::disk::make;
 use crate::mounted::{Mounted, differences, tree};
-use crate::random::Random;
 
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).truncate(false).write(true).open(path)
@@ -24,7 +23,7 @@ pub fn operate(point: &Path, random: &mut Random) -> io::Result<()> {
     match random.below(12) {
         0..=2 => {
             let mut file = open(&path)?;
-            let len = 1 + random.below(30_000);
+            let len = 1 + random.below(30_000) as usize;
             let at = random.below(120_000);
             file.seek(SeekFrom::Start(at))?;
             file.write_all(&random.bytes(len))?;
@@ -32,7 +31,7 @@ pub fn operate(point: &Path, random: &mut Random) -> io::Result<()> {
         }
         3 | 4 => {
             let mut file = OpenOptions::new().append(true).create(true).open(&path)?;
-            let len = 1 + random.below(9000);
+            let len = 1 + random.below(9000) as usize;
             file.write_all(&random.bytes(len))?;
             file.sync_data()
         }

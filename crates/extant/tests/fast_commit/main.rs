@@ -11,7 +11,6 @@ mod disk;
 mod kernel;
 #[cfg(target_os = "linux")]
 mod mounted;
-mod random;
 #[cfg(target_os = "linux")]
 mod recoveries;
 mod write;

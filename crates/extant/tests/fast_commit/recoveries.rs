@@ -4,11 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use extant::{Fallocate, Filesystem, Mount};
-use extant_testing::{assert_clean, crash_scale, run, scratch, text};
+use extant_testing::{Random, assert_clean, crash_scale, run, scratch, text};
 
 use crate::disk::make;
 use crate::mounted::{Mounted, Tree, differences, tree};
-use crate::random::Random;
 
 /// As many sequences for each kind of disk, and [`crash_scale`].
 const SEQUENCES: u64 = 25;
@@ -24,14 +23,14 @@ fn operate(fs: &Filesystem, random: &mut Random) -> extant::Result<()> {
     let changed = match random.below(16) {
         0..=3 => {
             let file = open(&path)?;
-            let len = 1 + random.below(30_000);
+            let len = 1 + random.below(30_000) as usize;
             let bytes = random.bytes(len);
             file.write_all_at(&bytes, random.below(120_000))?;
             path
         }
         4 | 5 => {
             let file = open(&path)?;
-            let len = 1 + random.below(9000);
+            let len = 1 + random.below(9000) as usize;
             let bytes = random.bytes(len);
             file.write_all_at(&bytes, file.metadata().size)?;
             path

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use extant::{AccessTimes, Fallocate, Filesystem, Mount, XattrMode};
-use extant_testing::{assert_clean, copy, scratch};
+use extant_testing::{Random, assert_clean, copy, scratch};
 
 use crate::disk::make;
-use crate::random::Random;
 
 /// What syncs cost.
 #[derive(Debug, Default)]
