@@ -190,3 +190,32 @@ fn names_of_one_hash_in_two_leaves_are_found_and_not_made_twice() {
     volume.unmount().unwrap();
     assert_clean(&*device, "names of one hash");
 }
+
+/// As many as threads share the work of one commit.
+#[test]
+fn thousands_of_directories_of_one_transaction_are_whole_after_a_replay() {
+    if !has_e2fsprogs() {
+        return;
+    }
+    const COUNT: u32 = 3000;
+    let (device, _) = format(&["-b", "1024", "-N", "8000", "-J", "size=16"], 64 << 10, &[]);
+    let device = Arc::new(device);
+    let volume = mount(&device);
+    let commits = || volume.journal.as_ref().unwrap().stats().commits;
+    let before = commits();
+    for index in 0..COUNT {
+        volume.create(&root(&volume), &name(index, 8), &new(NewKind::Directory)).unwrap();
+    }
+    volume.sync().unwrap();
+    assert_eq!(commits(), before + 1);
+    // As a crash leaves it: in the log alone.
+    let crashed = Arc::new(device.snapshot());
+    drop(volume);
+    let volume = mount(&crashed);
+    for index in 0..COUNT {
+        let dir = volume.lookup(&root(&volume), &name(index, 8)).unwrap();
+        assert_eq!(list(&volume, &dir).len(), 2, "{index}");
+    }
+    volume.unmount().unwrap();
+    assert_clean(&*crashed, "after the replay");
+}
