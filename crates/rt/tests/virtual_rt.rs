@@ -10,7 +10,7 @@ use std::time::Duration;
 use extant_rt::{
     AtomicU64, Behind, Condvar, Costs, Level, LockClass, Machine, Monotonic, Mutex, OnceLock, Ordering,
     Padded, Report, RwLock, Topology, WallClock, available_parallelism, checksummed, copied, count_anew,
-    parallel, sleep, spawn, work, yield_now,
+    parallel, sleep, spawn, thread_slot, work, yield_now,
 };
 
 /// A transfer between any two CPUs takes 25 ns, a lock handed over two of them.
@@ -349,6 +349,15 @@ fn spawned_threads_begin_when_they_are_spawned_and_can_be_waited_for() {
     });
     assert_eq!(report.cpus_ns[1], 800);
     assert_eq!(report.cpus_ns.len(), 5);
+}
+
+#[test]
+fn threads_have_the_cpus_of_those_that_have_ended() {
+    on(1, |_| {
+        for _ in 0..2 {
+            assert_eq!(parallel(3, |_| thread_slot()), [1, 2, 3]);
+        }
+    });
 }
 
 #[test]

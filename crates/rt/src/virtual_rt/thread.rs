@@ -126,10 +126,10 @@ pub fn available_parallelism() -> usize {
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// A number of the calling thread to choose a shard by: threads that begin one after the other have different ones.
+/// A number of the calling thread to choose a shard by: the lowest that no other thread had when it began.
 #[must_use]
 pub fn thread_slot() -> usize {
-    with(|world| world.current).unwrap_or(0)
+    with(|world| world.place(world.current)).unwrap_or(0)
 }
 
 /// Waits for at least `time`.

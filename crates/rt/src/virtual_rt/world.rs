@@ -44,7 +44,7 @@ impl Default for Costs {
     }
 }
 
-/// A machine to run on. Every thread has a CPU of its own.
+/// A machine to run on. Every thread has a CPU of its own until its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
     /// The costs of operations.
@@ -134,6 +134,8 @@ enum State {
 
 struct Cpu {
     clock: u64,
+    /// Its number in the topology, which another thread's CPU has after its end.
+    place: usize,
     state: State,
     /// How its coroutine gives control back; null before it has started.
     yielder: *const Yielder<(), ()>,
@@ -152,6 +154,9 @@ pub struct World {
     /// With how many CPUs it began.
     pub task_count: usize,
     cpus: Vec<Cpu>,
+    /// How many numbers in the topology threads have had, and those of them that none has.
+    place_count: usize,
+    left_places: BTreeSet<usize>,
     /// When each CPU but the current one goes on, unless it waits for another.
     due: BTreeSet<(u64, usize)>,
     /// Threads that have a CPU but no coroutine yet.
@@ -189,10 +194,17 @@ impl World {
     /// Adds a CPU that begins now.
     pub fn add(&mut self, task: Task) -> usize {
         let clock = self.cpus.get(self.current).map_or(0, |cpu| cpu.clock);
-        self.cpus.push(Cpu { clock, state: State::Ready, yielder: std::ptr::null() });
+        let place = self.left_places.pop_first().unwrap_or(self.place_count);
+        self.place_count = self.place_count.max(place + 1);
+        self.cpus.push(Cpu { clock, place, state: State::Ready, yielder: std::ptr::null() });
         self.born.push(task);
         self.due.insert((clock, self.cpus.len() - 1));
         self.cpus.len() - 1
+    }
+
+    /// The number of a thread's CPU in the topology: the lowest that no other has had since it began.
+    pub fn place(&self, cpu: usize) -> usize {
+        self.cpus[cpu].place
     }
 
     pub fn is_done(&self, cpu: usize) -> bool {
@@ -227,7 +239,7 @@ impl World {
     }
 
     fn visit(&self, site: AccessSite) -> Visit {
-        Visit { cpu: self.current, now: self.now(), is_halved: self.is_halved(site) }
+        Visit { cpu: self.place(self.current), now: self.now(), is_halved: self.is_halved(site) }
     }
 
     fn is_halved(&self, AccessSite { location, class }: AccessSite) -> bool {
@@ -254,7 +266,7 @@ impl World {
     /// not specify that data.
     pub fn fetch_behind(&mut self, class: &LockClass, site: AccessSite, from: usize) -> bool {
         let Some(Behind { work_ns, lines }) = self.behind.get(class.name).copied() else { return false };
-        let ns = work_ns + lines * self.lines.transfer_ns(from, self.current) / 2;
+        let ns = work_ns + lines * self.lines.transfer_ns(self.place(from), self.place(self.current)) / 2;
         self.charge(if self.is_halved(site) { ns / 2 } else { ns });
         true
     }
@@ -264,7 +276,8 @@ impl World {
         if self.is_without(site) {
             return self.wake_at(cpu, self.now());
         }
-        let ns = self.costs.hand_over_transfers * self.lines.transfer_ns(self.current, cpu);
+        let ns = self.costs.hand_over_transfers
+            * self.lines.transfer_ns(self.place(self.current), self.place(cpu));
         self.wake_at(cpu, self.now() + if self.is_halved(site) { ns / 2 } else { ns })
     }
 
@@ -430,6 +443,8 @@ impl Machine {
             current: usize::MAX,
             task_count: tasks.len(),
             cpus: Vec::new(),
+            place_count: 0,
+            left_places: BTreeSet::new(),
             due: BTreeSet::new(),
             born: Vec::new(),
         };
@@ -442,7 +457,10 @@ impl Machine {
             coroutines.adopt(with(|world| std::mem::take(&mut world.born)).unwrap_or_default());
             let Some(cpu) = with(World::start_next).flatten() else { break };
             if coroutines.resume(cpu) {
-                with(|world| world.stop(State::Done));
+                with(|world| {
+                    world.stop(State::Done);
+                    world.left_places.insert(world.place(cpu));
+                });
             }
         }
         with(World::report).unwrap_or_default()
