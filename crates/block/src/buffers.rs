@@ -237,7 +237,10 @@ impl Buffer {
 }
 
 /// Copies bytes past the CPU's caches, where the host's CPU can: for memory that the caches do not have, which it does not read then, and
-/// that is not read soon. `to` is as long as `from`.
+/// that is not read soon.
+///
+/// # Panics
+/// If the lengths differ.
 pub fn copy_past_caches(to: &mut [u8], from: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     {
