@@ -42,6 +42,7 @@ pub(super) struct Bytes {
 }
 
 impl Content {
+    #[inline]
     pub(super) fn get_mut(&mut self) -> &mut Bytes {
         match self {
             Self::Alone(bytes) => bytes,
@@ -49,6 +50,7 @@ impl Content {
         }
     }
 
+    #[inline]
     pub(super) fn read<R>(&self, read: impl FnOnce(&Bytes) -> R) -> R {
         match self {
             Self::Alone(bytes) => read(bytes),
@@ -101,6 +103,7 @@ impl Folio {
         }
     }
 
+    #[inline]
     pub(super) fn note_use(&self) {
         // Not written again and again: threads that read the same bytes at once are to share it.
         if !self.is_used.load(Ordering::Relaxed) {
@@ -131,12 +134,14 @@ pub(crate) fn folio_len(first: u32, left: u32, block_bits: u32) -> u32 {
 }
 
 /// A bit for each block of a folio that has bytes of a range, which is not empty.
+#[inline]
 pub(super) fn touched(bytes: Range<usize>, block_bits: u32) -> u64 {
     let first = (bytes.start >> block_bits) as u32;
     bits(first, ((bytes.end - 1) >> block_bits) as u32 + 1 - first)
 }
 
 /// `len` bits from bit `from` on.
+#[inline]
 pub(super) fn bits(from: u32, len: u32) -> u64 {
     (u64::MAX >> (u64::BITS - len.clamp(1, u64::BITS))) << from
 }
