@@ -154,8 +154,9 @@ pub struct World {
     /// With how many CPUs it began.
     pub task_count: usize,
     cpus: Vec<Cpu>,
-    /// How many numbers in the topology threads have had, and those of them that none has.
+    /// How many numbers in the topology threads have had.
     place_count: usize,
+    /// Those of them that no thread has any more.
     left_places: BTreeSet<usize>,
     /// When each CPU but the current one goes on, unless it waits for another.
     due: BTreeSet<(u64, usize)>,
@@ -202,7 +203,7 @@ impl World {
         self.cpus.len() - 1
     }
 
-    /// The number of a thread's CPU in the topology: the lowest that no other has had since it began.
+    /// The number of a thread's CPU in the topology: the lowest that no other thread had when it began.
     pub fn place(&self, cpu: usize) -> usize {
         self.cpus[cpu].place
     }
