@@ -143,7 +143,8 @@ impl Escrow {
         if try_subtract(&self.pool, blocks, self.left_by(may_use)) { Ok(()) } else { Err(Error::NoSpace) }
     }
 
-    fn claim_spare(&self, blocks: u64) -> bool {
+    /// Takes tokens if there are many; `note` is called before.
+    fn claim_spare(&self, blocks: u64, note: impl FnOnce()) -> bool {
         let is_there = || self.spare() >= self.scarce.saturating_add(blocks);
         let ready = self.ready.load(Ordering::Relaxed);
         // With large portions there is room for many, and the pool need not be looked at.
@@ -162,6 +163,7 @@ impl Escrow {
                 return false;
             }
         }
+        note();
         self.claim(blocks, MayUse::Free).is_ok()
     }
 
@@ -200,7 +202,7 @@ impl Escrow {
     fn collect(&self) {
         self.is_spread.store(false, Ordering::Relaxed);
         for shard in &self.shards {
-            self.pool.fetch_add(shard.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+            self.pool.fetch_add(shard.swap(0, Ordering::Acquire), Ordering::Relaxed);
         }
     }
 
@@ -241,13 +243,13 @@ fn signed(count: u64) -> i64 {
     count.cast_signed()
 }
 
-/// Takes tokens if at least `kept` stay.
+/// Takes tokens if at least `kept` stay. A thread that misses them sees what was noted before.
 fn try_subtract(tokens: &AtomicU64, blocks: u64, kept: u64) -> bool {
     let Some(wanted) = blocks.checked_add(kept).and_then(|wanted| i64::try_from(wanted).ok()) else {
         return false;
     };
     tokens
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
+        .fetch_update(Ordering::AcqRel, Ordering::Acquire, |held| {
             (signed(held) >= wanted).then(|| held.wrapping_sub(blocks))
         })
         .is_ok()
@@ -269,7 +271,8 @@ pub(crate) struct Totals {
 
 /// Totals of all groups.
 ///
-/// All operations are relaxed: each number stands for itself, and a group's bits are handed over by its lock.
+/// All operations but the taking of tokens are relaxed: each number stands for itself, and a group's bits are handed over by
+/// its lock.
 #[derive(Debug)]
 pub(crate) struct Counters {
     escrow: Escrow,
@@ -287,6 +290,8 @@ pub(crate) struct Counters {
     pub free_inodes: ShardedCounter,
     /// Directories as the running transaction says.
     pub directories: ShardedCounter,
+    /// How often tokens were claimed, or blocks of a chunk taken, that stay to be had by a discard.
+    taken_ahead: ShardedCounter,
     /// What these started from.
     claimed: (u64, u64),
 }
@@ -303,6 +308,7 @@ impl Counters {
             disk_free: ShardedCounter::new(free_blocks),
             free_inodes: ShardedCounter::new(free_inodes),
             directories: ShardedCounter::new(directories),
+            taken_ahead: ShardedCounter::new(0),
             claimed: (free_blocks, free_inodes),
         }
     }
@@ -343,7 +349,18 @@ impl Counters {
 
     /// Takes `blocks` that nobody will miss out of the available ones; whether there were so many.
     pub fn claim_spare(&self, blocks: u64) -> bool {
-        self.escrow.claim_spare(blocks)
+        self.escrow.claim_spare(blocks, || self.note_taken_ahead())
+    }
+
+    /// Blocks are about to be taken ahead, or to go from one place of those that are to another.
+    pub fn note_taken_ahead(&self) {
+        self.taken_ahead.add(1);
+    }
+
+    /// Changes whenever blocks were taken ahead: a caller who was refused tokens and found none ahead looks again then, for what
+    /// lay before him may lie behind him (kernel `discard_pa_seq`).
+    pub fn taken_ahead(&self) -> u64 {
+        self.taken_ahead.sum()
     }
 
     /// How many must become available before a claim can succeed.

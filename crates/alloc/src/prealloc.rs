@@ -125,13 +125,16 @@ impl Preallocator {
     fn reserve_last(&self, blocks: u64, may_use: MayUse) -> Result<Reservation<'_>> {
         // What is out for a discard is back then.
         let _no_discard = self.discarding.lock();
-        let mut more_to_discard = true;
+        let (mut may_be_ahead, mut taken_ahead) = (true, 0);
         loop {
             match Reservation::new(&self.counters, blocks, may_use) {
                 // Others may have been quicker with what was discarded. Once more after nothing was left to discard: whoever
-                // discarded it meanwhile may have made room.
-                Err(Error::NoSpace) if more_to_discard => {
-                    more_to_discard = self.discard_preallocations(self.counters.lacking(blocks, may_use)) > 0;
+                // discarded it meanwhile may have made room, or taken it ahead where no discard comes by any more.
+                Err(Error::NoSpace) if may_be_ahead || taken_ahead != self.counters.taken_ahead() => {
+                    taken_ahead = self.counters.taken_ahead();
+                    // None may be lacking at this moment, and again at the next.
+                    let lacking = self.counters.lacking(blocks, may_use).max(1);
+                    may_be_ahead = self.discard_preallocations(lacking) > 0;
                 }
                 // The superblock may have promised too little.
                 Err(Error::NoSpace) if self.count_exactly() => {}

@@ -47,6 +47,7 @@ impl Preallocator {
         }
         let mut ranges = owner.ranges.lock();
         let ranges = self.register(owner, &mut ranges);
+        self.counters.note_taken_ahead();
         let run = self.use_or_refill_group_pa(request, hint, len)?;
         let (given, kept) = PaRange { logical, run }.split(request.len);
         self.keep(ranges, kept);

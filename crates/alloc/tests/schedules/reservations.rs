@@ -7,7 +7,7 @@ use extant_testing::Random;
 
 use crate::blocks::{BLOCKS_PER_GROUP, fill};
 use crate::disk::Disk;
-use crate::ledger::Ledger;
+use crate::ledger::{Block, Ledger};
 use crate::{SCHEDULES, plan};
 
 /// Reserves again and again; `holds` all of it, or gives it back before the next time.
@@ -77,4 +77,54 @@ fn nobody_is_refused_blocks_that_others_give_back() {
 #[test]
 fn nobody_is_refused_blocks_that_are_taken_ahead() {
     explore_reservations(28, 6, true);
+}
+
+/// Takes a block and others ahead, and gives all of them back, again and again.
+fn preallocate(alloc: &Allocator, ledger: &Ledger, owner: &Arc<Preallocations>, random: &mut Random) {
+    for _ in 0..4 {
+        ledger.expect(-1);
+        if let Ok(mut reservation) = alloc.reserve(1, MayUse::RootBlocks) {
+            let goal = Cluster(random.below(alloc.geometry().blocks_count));
+            let request = Request { goal, len: 1, least: 1, ahead: 0, purpose: Purpose::Data };
+            let surplus = 1 + random.below(3) as u32;
+            let taken = alloc.new_inode_pa(&mut reservation, &request, owner, LogicalCluster(0), surplus);
+            let run = taken.expect("a reserved block");
+            ledger.take(run);
+            drop(reservation);
+            yield_now();
+            alloc.discard_inode_preallocations(owner);
+            ledger.change(run, Block::Taken, Block::Free);
+            alloc.free_unmarked(run);
+        }
+        ledger.expect(1);
+        yield_now();
+    }
+}
+
+#[test]
+fn nobody_is_refused_blocks_that_others_take_ahead_by_turns() {
+    let disk = Disk::new(1 + u64::from(BLOCKS_PER_GROUP), BLOCKS_PER_GROUP, true);
+    explore(&plan::exploration(SCHEDULES), move |seed| {
+        let mut random = Random::new(seed);
+        let mut disk = disk.clone();
+        // As many as are wanted, and one for each who takes ahead, which he may have.
+        let (takers, wanted) = (2 + random.below(3) as usize, 1 + random.below(4));
+        let left = wanted + takers as u64;
+        fill(&mut disk, left, &mut random);
+        let ledger = Ledger::new(&disk, takers + 1, TransactionId(0));
+        let alloc = disk.open_with(0, Tuning::default());
+        let owners: Vec<_> = (0..takers)
+            .map(|index| Arc::new(Preallocations::new(InodeNumber(11 + index as u32 * 70))))
+            .collect();
+        let seeds: Vec<u64> = (0..=takers).map(|_| 1 + random.below(u64::MAX - 1)).collect();
+        parallel(takers + 1, |task| match owners.get(task) {
+            Some(owner) => preallocate(&alloc, &ledger, owner, &mut Random::new(seeds[task])),
+            None => {
+                for _ in 0..4 {
+                    drop(alloc.reserve(wanted, MayUse::RootBlocks).expect("never fewer"));
+                }
+            }
+        });
+        assert_eq!((alloc.free_blocks(), alloc.preallocated_blocks()), (left, 0));
+    });
 }
