@@ -180,7 +180,7 @@ impl Defrag<'_, '_> {
         self.space.taken().iter().try_for_each(|run| update.mark_used(volume.to_clusters(*run)))?;
         freed.iter().try_for_each(|run| update.free(volume.to_clusters(*run)))?;
         for block in freed_metadata {
-            if is_revoked { update.free_metadata(FsBlock(block))? } else { update.forget(block)? }
+            if is_revoked { update.free_metadata(FsBlock(block))? } else { update.free_unlogged(block)? }
         }
         update.modify_inode(inode, InodeDirty::Mapping, |raw| {
             *raw.i_block_mut() = root;

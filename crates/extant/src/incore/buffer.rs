@@ -15,6 +15,7 @@ use extant_ondisk::{FsBlock, InodeNumber, Structure};
 use extant_rt::{Arc, AtomicBool, LockClass, Mutex, MutexGuard};
 
 use crate::incore::cache::Cached;
+use crate::incore::dirty_in::DirtyIn;
 
 /// The largest block (64 KiB).
 pub(crate) static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
@@ -81,9 +82,8 @@ pub(crate) struct Buffer {
 pub(crate) struct State {
     pub(crate) bytes: Arc<[u8]>,
     pub(crate) kind: BufferKind,
-    /// In the running transaction's list.
-    pub(crate) dirty: bool,
-    /// Freed: what the running transaction did to it is void.
+    pub(crate) dirty_in: DirtyIn,
+    /// Freed: what the transaction that did so did to it before is void.
     pub(crate) forgotten: bool,
     /// Of a directory block whose entries were all found whole: the offset of one, while names that are looked for are missing.
     pub(crate) known_entry: Option<u16>,
@@ -93,7 +93,8 @@ pub(crate) struct State {
 
 impl Buffer {
     pub(crate) fn new(block: FsBlock, kind: BufferKind, bytes: Arc<[u8]>) -> Arc<Self> {
-        let state = State { bytes, kind, dirty: false, forgotten: false, known_entry: None, version: 0 };
+        let state =
+            State { bytes, kind, dirty_in: DirtyIn::None, forgotten: false, known_entry: None, version: 0 };
         Arc::new(Self {
             block,
             recently_used: AtomicBool::new(true),

@@ -20,6 +20,7 @@ use extant_rt::{
 use crate::incore::buffer::Owner;
 use crate::incore::cache::Cached;
 use crate::incore::content::{ContentLocks, ReadGuard, WriteGuard, WritebackGuard};
+use crate::incore::dirty_in::DirtyIn;
 use crate::incore::errseq::WritebackError;
 use crate::incore::folios::Folios;
 use crate::incore::leaf_map::LeafMap;
@@ -209,8 +210,7 @@ pub(crate) struct InodeState {
     is_filled: bool,
     /// Of a directory: threads count subdirectories beside each other.
     counts_subdirectories: bool,
-    /// In the running transaction's list.
-    pub(crate) dirty: bool,
+    pub(crate) dirty_in: DirtyIn,
     /// Freed in the running or an earlier transaction; the number may be allocated again.
     pub(crate) deleted: bool,
     /// The last transaction that changed anything.
@@ -241,7 +241,7 @@ impl Inode {
             delalloc: DelallocState::default(),
             is_filled: false,
             counts_subdirectories: false,
-            dirty: false,
+            dirty_in: DirtyIn::None,
             deleted: false,
             sync_tid: None,
             datasync_tid: None,

@@ -6,6 +6,7 @@ pub(crate) mod budget;
 pub(crate) mod buffer;
 pub(crate) mod cache;
 pub(crate) mod content;
+pub(crate) mod dirty_in;
 pub(crate) mod errseq;
 pub(crate) mod fill_window;
 pub(crate) mod folio_map;

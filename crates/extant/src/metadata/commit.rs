@@ -1,11 +1,12 @@
-//! The engine's part of a commit, called by the journal: snapshots at the freeze, final bytes afterwards.
+//! The engine's part of a commit, called by the journal: the freeze, then snapshots and final bytes while the next transaction runs.
 //!
 //! Order of the final bytes: bitmaps, descriptor fields, descriptor checksums, inodes, other blocks, superblock. Each
 //! checksum is computed here, once per commit, on a private copy; the checksum of an unchanged inode is not computed anew,
 //! or a damaged neighbour would get a valid one.
 //!
-//! What a transaction changed much of is shared among threads: at the freeze, while no handle opens, most of the time goes to memory that other
-//! CPUs changed last.
+//! A freeze, while no handle opens, takes lists, the groups and the sums of quotas. Inodes and blocks are copied afterwards, as the
+//! transaction left them ([`crate::metadata::dirty`]). What is much is shared among threads: most of the time goes to memory that other CPUs
+//! changed last.
 //!
 //! Invariant: inode-table and descriptor blocks are written nowhere else, and commits come one after the other, so
 //! that the newest committed bytes of such a block are the right base for the next.
@@ -19,7 +20,7 @@ use extant_rt::{Arc, Ordering, available_parallelism, share_work};
 
 use crate::error::{Location, Result};
 use crate::incore::buffer::{Buffer, BufferKind};
-use crate::metadata::dirty::InodesOfBlock;
+use crate::metadata::dirty::{BufferSnapshot, Changes, InodeSnapshot, InodesOfBlock};
 use crate::metadata::growth::Growth;
 use crate::metadata::{SbInfo, verify};
 
@@ -36,21 +37,11 @@ pub(crate) struct Pinned {
     growth: Option<Arc<Growth>>,
 }
 
-/// A block as it was at the freeze, but for its checksum.
-struct BufferSnapshot {
-    block: FsBlock,
-    kind: BufferKind,
-    bytes: Arc<[u8]>,
-}
-
-/// An inode as it was at the freeze.
-struct InodeSnapshot {
-    /// The block of the inode table.
-    block: FsBlock,
-    /// The byte in it where the inode begins.
-    offset: usize,
-    number: InodeNumber,
-    raw: Arc<RawInode>,
+/// What a freeze takes: what the next transaction changes in place is copied afterwards.
+struct Frozen {
+    changes: Changes,
+    groups: AllocatorSnapshot,
+    superblock: Option<Superblock>,
 }
 
 /// Snapshots of all that a transaction changed, in the parts in which they were taken.
@@ -58,6 +49,8 @@ struct Snapshot {
     buffers: Vec<Vec<BufferSnapshot>>,
     /// Those of a block behind one another in one part, the blocks in no order.
     inodes: Vec<Vec<InodeSnapshot>>,
+    /// Those that the next transaction changed first, by block.
+    kept_inodes: Vec<InodeSnapshot>,
     groups: AllocatorSnapshot,
     superblock: Option<Superblock>,
     growth: Option<Arc<Growth>>,
@@ -68,8 +61,8 @@ impl SbInfo {
         &self,
         tid: TransactionId,
     ) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_> {
-        let snapshot = self.snapshot(tid);
-        Box::new(move || self.finish(snapshot).map_err(Into::into))
+        let frozen = self.take_changes(tid);
+        Box::new(move || self.finish(self.snapshot(tid, frozen)).map_err(Into::into))
     }
 
     pub(crate) fn committed(&self, tid: TransactionId) {
@@ -100,54 +93,61 @@ impl SbInfo {
         }
     }
 
-    fn snapshot(&self, tid: TransactionId) -> Snapshot {
+    /// While no handle is open.
+    fn take_changes(&self, tid: TransactionId) -> Frozen {
         let mut changes = self.dirty_metadata.take();
         if let Some(quotas) = &self.quotas {
-            quotas.freeze(u64::try_from(self.now().seconds).unwrap_or(0), &mut changes.buffers);
+            quotas.freeze(tid, u64::try_from(self.now().seconds).unwrap_or(0), &mut changes.buffers);
         }
         self.fast_commits.forget();
-        let buffers = for_parts(&changes.buffers, changes.buffers.len(), |part| {
-            let mut snapshots = Vec::with_capacity(part.len());
-            for buffer in part {
-                let mut state = buffer.lock();
-                state.dirty = false;
-                if !state.forgotten {
-                    let (kind, bytes) = (state.kind, state.bytes.clone());
-                    snapshots.push(BufferSnapshot { block: buffer.block, kind, bytes });
-                }
-            }
-            snapshots
-        });
-        // No handle opens meanwhile: nothing is allocated or freed by the block.
-        let inodes = for_parts(&changes.inodes, count_inodes(&changes.inodes), |part| {
-            let mut snapshots = Vec::with_capacity(count_inodes(part));
-            for (block, in_block) in part {
-                for (offset, inode) in in_block {
-                    let mut state = inode.state_mut();
-                    state.dirty = false;
-                    let (block, offset) = (*block, *offset);
-                    snapshots.push(InodeSnapshot {
-                        block,
-                        offset,
-                        number: inode.number,
-                        raw: state.raw.clone(),
-                    });
-                }
-            }
-            snapshots
-        });
         let groups = self.allocator.freeze(tid);
         let superblock =
             (changes.superblock || !groups.groups.is_empty()).then(|| self.superblock.lock().clone());
-        let growth = changes.growth.map(Arc::new);
-        *self.pinned.lock() =
-            Some(Pinned { buffers: changes.buffers, inodes: changes.inodes, growth: growth.clone() });
-        Snapshot { buffers, inodes, groups, superblock, growth }
+        Frozen { changes, groups, superblock }
+    }
+
+    /// What the transaction changed, as it left it, while the next one runs.
+    fn snapshot(&self, tid: TransactionId, frozen: Frozen) -> Snapshot {
+        let Frozen { changes: Changes { buffers, inodes, growth, .. }, groups, superblock } = frozen;
+        let inodes: Vec<_> = inodes.into_iter().flatten().collect();
+        let mut buffer_snapshots = for_parts(&buffers, buffers.len(), |part| {
+            let mut snapshots = Vec::with_capacity(part.len());
+            for buffer in part {
+                let mut state = buffer.lock();
+                if state.dirty_in.leave(tid) && !state.forgotten {
+                    snapshots.push(BufferSnapshot::new(buffer, &state));
+                }
+            }
+            snapshots
+        });
+        let inode_snapshots = for_parts(&inodes, count_inodes(&inodes), |part| {
+            let mut snapshots = Vec::with_capacity(count_inodes(part));
+            for (_, inode) in part.iter().flat_map(|(_, in_block)| in_block) {
+                let mut state = inode.state_mut();
+                if state.dirty_in.leave(tid) {
+                    snapshots.push(InodeSnapshot::new(inode, &state));
+                }
+            }
+            snapshots
+        });
+        let mut kept = self.dirty_metadata.take_kept();
+        kept.inodes.sort_unstable_by_key(|inode| inode.block);
+        buffer_snapshots.push(kept.buffers);
+        let growth = growth.map(Arc::new);
+        *self.pinned.lock() = Some(Pinned { buffers, inodes, growth: growth.clone() });
+        Snapshot {
+            buffers: buffer_snapshots,
+            inodes: inode_snapshots,
+            kept_inodes: kept.inodes,
+            groups,
+            superblock,
+            growth,
+        }
     }
 
     fn finish(&self, snapshot: Snapshot) -> Result<Vec<FinalBlock>> {
         let mut out = Vec::new();
-        let Snapshot { buffers, inodes, groups, superblock, growth } = snapshot;
+        let Snapshot { buffers, inodes, kept_inodes, groups, superblock, growth } = snapshot;
         if let Some(superblock) = superblock {
             out.push(self.finish_superblock(superblock, groups.free_blocks, groups.free_inodes)?);
         }
@@ -170,6 +170,11 @@ impl SbInfo {
                 fresh.remove(&block.block);
             }
             out.extend(part);
+        }
+        // Last: of a block that was finished before this is the final one.
+        for inodes in kept_inodes.chunk_by(|a, b| a.block == b.block) {
+            let block = inodes[0].block;
+            out.push(self.finish_inodes(block, inodes, fresh.remove(&block))?);
         }
         for block in fresh {
             out.push(FinalBlock { block, bytes: self.zeroes() });

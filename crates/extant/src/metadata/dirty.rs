@@ -1,16 +1,19 @@
-//! What the running transaction has changed, for its freeze to find.
+//! What the running transaction has changed, for its commit to find; and how that was before, of what the next transaction changes first.
 //!
-//! The lists are cut into [`Shards`], so that threads of different groups share none. A freeze moves what they list once.
+//! The lists are cut into [`Shards`], so that threads of different groups share none. A freeze takes them and does not go through them.
 //!
-//! Locks: `CACHE`, one shard at a time.
+//! Invariant: what a list of the transaction in its commit has is either as that transaction left it, or there is a copy
+//! ([`DirtyIn`](crate::incore::dirty_in::DirtyIn)), which is made under the same lock as the change.
+//!
+//! Locks: `CACHE`, one shard at a time, also inside `INODE_STATE` and `BUFFER`.
 
 use std::collections::BTreeMap;
 
-use extant_ondisk::{FsBlock, GroupNumber};
+use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, RawInode};
 use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering, Padded, spread};
 
-use crate::incore::buffer::Buffer;
-use crate::incore::inode::Inode;
+use crate::incore::buffer::{Buffer, BufferKind, State};
+use crate::incore::inode::{Inode, InodeState};
 use crate::metadata::growth::Growth;
 use crate::metadata::shards::{SHARDS, Shards};
 
@@ -18,11 +21,57 @@ use crate::metadata::shards::{SHARDS, Shards};
 /// allocated again within one transaction, the last one has it.
 pub(crate) type InodesOfBlock = Vec<(usize, Arc<Inode>)>;
 
+/// A block as a transaction left it, but for its checksum.
+#[derive(Debug)]
+pub(crate) struct BufferSnapshot {
+    pub(crate) block: FsBlock,
+    pub(crate) kind: BufferKind,
+    pub(crate) bytes: Arc<[u8]>,
+}
+
+impl BufferSnapshot {
+    pub(crate) fn new(buffer: &Buffer, state: &State) -> Self {
+        Self { block: buffer.block, kind: state.kind, bytes: state.bytes.clone() }
+    }
+}
+
+/// An inode as a transaction left it.
+#[derive(Debug)]
+pub(crate) struct InodeSnapshot {
+    /// The block of the inode table.
+    pub(crate) block: FsBlock,
+    /// The byte in it where the inode begins.
+    pub(crate) offset: usize,
+    pub(crate) number: InodeNumber,
+    pub(crate) raw: Arc<RawInode>,
+}
+
+impl InodeSnapshot {
+    pub(crate) fn new(inode: &Inode, state: &InodeState) -> Self {
+        let (block, offset) = inode.home;
+        Self { block, offset, number: inode.number, raw: state.raw.clone() }
+    }
+}
+
+/// Copies of what the running transaction changed before the commit of the one before it came to it.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) buffers: Vec<BufferSnapshot>,
+    pub(crate) inodes: Vec<InodeSnapshot>,
+}
+
+/// What a thread has changed, beside inodes.
+#[derive(Debug, Default)]
+struct OfThread {
+    /// A block that was freed is allocated again only after the commit, so none is listed twice.
+    buffers: Vec<Arc<Buffer>>,
+    kept: Kept,
+}
+
 /// The changes of the running transaction.
 #[derive(Debug)]
 pub(crate) struct DirtyMetadata {
-    /// By thread: a block that was freed is allocated again only after the commit, so none is listed twice.
-    buffers: Shards<Vec<Arc<Buffer>>>,
+    by_thread: Shards<OfThread>,
     /// By group, and there by block of the inode table.
     inodes: Shards<BTreeMap<FsBlock, InodesOfBlock>>,
     superblock: Padded<AtomicBool>,
@@ -33,7 +82,7 @@ pub(crate) struct DirtyMetadata {
 pub(crate) struct Changes {
     pub(crate) buffers: Vec<Arc<Buffer>>,
     /// Each table block once: it is of one group, and that of one shard.
-    pub(crate) inodes: Vec<(FsBlock, InodesOfBlock)>,
+    pub(crate) inodes: Vec<BTreeMap<FsBlock, InodesOfBlock>>,
     pub(crate) superblock: bool,
     pub(crate) growth: Option<Growth>,
 }
@@ -41,7 +90,7 @@ pub(crate) struct Changes {
 impl DirtyMetadata {
     pub(crate) fn new() -> Self {
         Self {
-            buffers: Shards::new(),
+            by_thread: Shards::new(),
             inodes: Shards::new(),
             superblock: Padded(AtomicBool::new(false)),
             growth: Mutex::new(LockClass::CACHE, None),
@@ -51,15 +100,38 @@ impl DirtyMetadata {
     /// Takes all of them out. At the freeze only: no handle is open, and the journal orders it after every closed one.
     pub(crate) fn take(&self) -> Changes {
         let mut buffers = Vec::new();
-        self.buffers.visit(|shard| buffers.append(shard));
+        self.by_thread.visit(|shard| {
+            debug_assert!(shard.kept.buffers.is_empty() && shard.kept.inodes.is_empty(), "copies left");
+            buffers.append(&mut shard.buffers);
+        });
         let mut inodes = Vec::new();
-        self.inodes.visit(|shard| inodes.extend(std::mem::take(shard)));
+        self.inodes.visit(|shard| inodes.push(std::mem::take(shard)));
         let superblock = self.superblock.swap(false, Ordering::Relaxed);
         Changes { buffers, inodes, superblock, growth: self.growth.lock().take() }
     }
 
+    /// Takes the copies out: all that there will be, once the commit has come to all that its transaction lists.
+    pub(crate) fn take_kept(&self) -> Kept {
+        let mut kept = Kept::default();
+        self.by_thread.visit_in_use(|shard| {
+            kept.buffers.append(&mut shard.kept.buffers);
+            kept.inodes.append(&mut shard.kept.inodes);
+        });
+        kept
+    }
+
     pub(crate) fn add_buffer(&self, buffer: Arc<Buffer>) {
-        self.buffers.lock_of_thread().push(buffer);
+        self.by_thread.lock_of_thread().buffers.push(buffer);
+    }
+
+    /// Keeps a copy of a block that is about to change. Its state is locked.
+    pub(crate) fn keep_buffer(&self, snapshot: BufferSnapshot) {
+        self.by_thread.lock_of_thread().kept.buffers.push(snapshot);
+    }
+
+    /// Keeps a copy of an inode that is about to change. Its fields are locked.
+    pub(crate) fn keep_inode(&self, snapshot: InodeSnapshot) {
+        self.by_thread.lock_of_thread().kept.inodes.push(snapshot);
     }
 
     /// Whether the table block was not in yet.

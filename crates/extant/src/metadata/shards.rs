@@ -45,14 +45,24 @@ impl<T: Default> Shards<T> {
         self.shards.iter().for_each(|shard| look(&mut shard.lock()));
     }
 
+    /// Calls `look` with each shard that something was put into since it was emptied.
+    pub(crate) fn visit_in_use(&self, mut look: impl FnMut(&mut T)) {
+        for (index, word) in self.in_use.iter().enumerate() {
+            each_bit(word.load(Ordering::Relaxed), |bit| look(&mut self.shards[index * 64 + bit].lock()));
+        }
+    }
+
     /// Calls `empty` with each shard that something was put into, and which it is to empty.
     pub(crate) fn visit(&self, mut empty: impl FnMut(&mut T)) {
         for (index, word) in self.in_use.iter().enumerate() {
-            let mut bits = word.swap(0, Ordering::Relaxed);
-            while bits != 0 {
-                empty(&mut self.shards[index * 64 + bits.trailing_zeros() as usize].lock());
-                bits &= bits - 1;
-            }
+            each_bit(word.swap(0, Ordering::Relaxed), |bit| empty(&mut self.shards[index * 64 + bit].lock()));
         }
+    }
+}
+
+fn each_bit(mut bits: u64, mut each: impl FnMut(usize)) {
+    while bits != 0 {
+        each(bits.trailing_zeros() as usize);
+        bits &= bits - 1;
     }
 }

@@ -24,8 +24,10 @@ use extant_rt::{Arc, BiasedWriteGuard, Mutex, Ordering, yield_now};
 
 use crate::error::{Location, Result};
 use crate::incore::buffer::{Buffer, BufferKind, State};
+use crate::incore::dirty_in::Before;
 use crate::incore::inode::{Inode, InodeState, count_subdirectories};
 use crate::metadata::SbInfo;
+use crate::metadata::dirty::{BufferSnapshot, InodeSnapshot};
 use crate::metadata::fast_commit::NameChange;
 use crate::metadata::quota::Charge;
 use crate::metadata::quota::reserve::QuotaReservation;
@@ -308,7 +310,7 @@ impl<'v> MetadataUpdate<'v> {
                 count_subdirectories(raw, added, sbi.dir_format.is_indexed(raw));
             });
         };
-        // With its times it is in the transaction, and the freeze has the fields count what was added.
+        // With its times it is in the transaction, and the fields are locked to be changed before the next one adds any.
         self.touch_directory(dir);
         dir.count_beside_fields(map, added);
     }
@@ -322,7 +324,11 @@ impl<'v> MetadataUpdate<'v> {
     ) -> R {
         self.begin_change();
         let tid = self.tid();
-        let first = !std::mem::replace(&mut state.dirty, true);
+        let before = state.dirty_in.enter(tid);
+        if before == Before::Committing {
+            self.sbi.dirty_metadata.keep_inode(InodeSnapshot::new(inode, &state));
+        }
+        let first = before != Before::Listed;
         state.sync_tid = Some(tid);
         if dirty == InodeDirty::Mapping {
             state.datasync_tid = Some(tid);
@@ -388,7 +394,7 @@ impl<'v> MetadataUpdate<'v> {
         let mut state = buffer.lock();
         let is_named =
             matches!(state.kind, BufferKind::Extent(_) | BufferKind::Directory(_) | BufferKind::HtreeNode(_));
-        let first = !std::mem::replace(&mut state.dirty, true);
+        let first = self.enter(buffer, &mut state) != Before::Listed;
         state.version = state.version.wrapping_add(1);
         let result = modify(&mut state);
         drop(state);
@@ -401,6 +407,15 @@ impl<'v> MetadataUpdate<'v> {
             self.handle.charge(1);
         }
         result
+    }
+
+    /// Has a buffer be in the running transaction's list: where it was before.
+    fn enter(&self, buffer: &Buffer, state: &mut State) -> Before {
+        let before = state.dirty_in.enter(self.tid());
+        if before == Before::Committing {
+            self.sbi.dirty_metadata.keep_buffer(BufferSnapshot::new(buffer, state));
+        }
+        before
     }
 
     /// Changes what a buffer is, such as a directory's first block that becomes the root of a hash tree.
@@ -486,8 +501,16 @@ impl<'v> MetadataUpdate<'v> {
     /// what referred to it.
     pub(crate) fn revoke(&mut self, block: FsBlock) {
         self.handle.revoke(block);
+        self.forget(block);
+    }
+
+    /// Has a block of metadata that is no longer in use not be written any more.
+    pub(crate) fn forget(&mut self, block: FsBlock) {
         if let Some(buffer) = self.sbi.buffers.remove(block.0) {
-            buffer.lock().forgotten = true;
+            let mut state = buffer.lock();
+            // The transaction before may still have it to write.
+            self.enter(&buffer, &mut state);
+            state.forgotten = true;
         }
     }
 

@@ -17,6 +17,7 @@ mod fallocated;
 mod feature_table;
 mod files;
 mod fills;
+mod frozen;
 mod half_updates;
 mod kernel;
 mod large_dirs;

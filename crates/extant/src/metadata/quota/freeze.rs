@@ -4,18 +4,19 @@
 
 use std::collections::BTreeMap;
 
-use extant_ondisk::Dqblk;
 use extant_ondisk::quota::{LIMIT_UNIT, QUOTA_BLOCK_SIZE};
+use extant_ondisk::{Dqblk, TransactionId};
 use extant_rt::Arc;
 
 use super::{ChangedLimits, Quotas};
 use crate::incore::buffer::Buffer;
+use crate::incore::dirty_in::Before;
 use crate::incore::usage::{Dquot, Usage};
 
 impl Quotas {
     /// Writes into the buffers of the files what the transaction changed; those that it had not changed join `buffers`. At the
     /// freeze only.
-    pub(crate) fn freeze(&self, now: u64, buffers: &mut Vec<Arc<Buffer>>) {
+    pub(crate) fn freeze(&self, tid: TransactionId, now: u64, buffers: &mut Vec<Arc<Buffer>>) {
         let mut changes: BTreeMap<Dquot, Usage> = BTreeMap::new();
         self.shards.visit(|shard| {
             for (dquot, usage) in std::mem::take(&mut shard.changes) {
@@ -33,7 +34,7 @@ impl Quotas {
                 continue;
             };
             let times = self.limited((quota_type, id)).map(|limited| limited.state.lock().times());
-            modify_entry(&place, id, buffers, |entry| {
+            modify_entry(&place, id, (tid, buffers), |entry| {
                 entry.curspace = entry.curspace.saturating_add_signed(usage.space);
                 entry.curinodes = entry.curinodes.saturating_add_signed(usage.inodes);
                 if let Some(times) = times {
@@ -42,11 +43,16 @@ impl Quotas {
             });
         }
         let changed = std::mem::take(&mut *self.changed_limits.lock());
-        changed.into_iter().for_each(|changed| self.apply_changed_limits(changed, now, buffers));
+        changed.into_iter().for_each(|changed| self.apply_changed_limits(changed, now, (tid, &mut *buffers)));
     }
 
     /// Has other limits of an entry be in force; a soft limit that is exceeded is so from now on.
-    fn apply_changed_limits(&self, changed: ChangedLimits, now: u64, buffers: &mut Vec<Arc<Buffer>>) {
+    fn apply_changed_limits(
+        &self,
+        changed: ChangedLimits,
+        now: u64,
+        list: (TransactionId, &mut Vec<Arc<Buffer>>),
+    ) {
         let (quota_type, id) = changed.dquot;
         let Some(file) = self.file(quota_type) else { return };
         let Some(place) = file.entry(id) else { return };
@@ -57,7 +63,7 @@ impl Quotas {
             (true, false) => now.saturating_add(u64::from(seconds)),
         };
         let mut changed_entry = Dqblk::new(id);
-        modify_entry(&place, id, buffers, |entry| {
+        modify_entry(&place, id, list, |entry| {
             let space = entry.bsoftlimit.saturating_mul(LIMIT_UNIT);
             let is_exceeded = space > 0 && entry.curspace > space;
             entry.btime = time(is_exceeded, changed.keeps_space_time, entry.btime, grace.space_seconds);
@@ -71,11 +77,11 @@ impl Quotas {
     }
 }
 
-/// Changes an entry at the freeze; its buffer joins `buffers` if the transaction had not changed it.
+/// Changes an entry at the freeze of a transaction; its buffer joins those that the transaction changed.
 fn modify_entry(
     (buffer, at, slot): &(Arc<Buffer>, usize, usize),
     id: u32,
-    buffers: &mut Vec<Arc<Buffer>>,
+    (tid, buffers): (TransactionId, &mut Vec<Arc<Buffer>>),
     modify: impl FnOnce(&mut Dqblk),
 ) {
     let mut state = buffer.lock();
@@ -84,7 +90,8 @@ fn modify_entry(
     let mut entry = Dqblk::read(block, *slot).unwrap_or(Dqblk::new(id));
     modify(&mut entry);
     entry.write(block, *slot);
-    if !std::mem::replace(&mut state.dirty, true) {
+    // The commit before has copied it: one follows the other.
+    if state.dirty_in.enter(tid) != Before::Listed {
         buffers.push(buffer.clone());
     }
 }

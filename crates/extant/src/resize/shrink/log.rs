@@ -95,7 +95,7 @@ pub(super) fn cut_off(volume: &Volume, end: u64) -> Result<()> {
             let run = Run { start: FsBlock(piece.start), len: piece.len };
             update.free(volume.to_clusters(run))?;
         }
-        map.nodes.iter().try_for_each(|node| update.forget(*node))
+        map.nodes.iter().try_for_each(|node| update.free_unlogged(*node))
     })
 }
 
@@ -214,7 +214,7 @@ pub(super) fn append(volume: &Volume, end: u64) -> Result<Option<Exchange>> {
     let len = u64::from(next) + other.len() as u64;
     let blocks = len + one.len() as u64;
     replace(volume, number, (&before, kind), len, blocks, &mut space, |update| {
-        map.nodes.iter().try_for_each(|node| update.forget(*node))
+        map.nodes.iter().try_for_each(|node| update.free_unlogged(*node))
     })?;
     let first = |pieces: &[Piece]| pieces.first().map_or(0, |piece| piece.start);
     let head = (first(&map.pieces), first(&exchanged));

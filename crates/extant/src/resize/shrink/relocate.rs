@@ -147,7 +147,7 @@ impl<'v, 'r> Mover<'v, 'r> {
         moved.freed.iter().try_for_each(|run| update.free(volume.to_clusters(*run)))?;
         let revokes = moved.freed_metadata.len() <= REVOKES_MAX;
         for block in moved.freed_metadata {
-            if revokes { update.free_metadata(FsBlock(block))? } else { update.forget(block)? }
+            if revokes { update.free_metadata(FsBlock(block))? } else { update.free_unlogged(block)? }
         }
         match new_number {
             Some(new) => {
@@ -393,11 +393,9 @@ fn one(block: u64) -> Run {
 
 impl MetadataUpdate<'_> {
     /// Frees a block of metadata of which the log has no copy.
-    pub(crate) fn forget(&mut self, block: u64) -> Result<()> {
+    pub(crate) fn free_unlogged(&mut self, block: u64) -> Result<()> {
         self.free(self.sbi.to_clusters(one(block)))?;
-        if let Some(buffer) = self.sbi.buffers.remove(block) {
-            buffer.lock().forgotten = true;
-        }
+        self.forget(FsBlock(block));
         Ok(())
     }
 
