@@ -20,8 +20,9 @@ use extant_rt::{Arc, Ordering, available_parallelism, share_work};
 
 use crate::error::{Location, Result};
 use crate::incore::buffer::{Buffer, BufferKind};
-use crate::metadata::dirty::{BufferSnapshot, Changes, InodeSnapshot, InodesOfBlock};
+use crate::metadata::dirty::{Changes, InodesOfBlock};
 use crate::metadata::growth::Growth;
+use crate::metadata::snapshots::{BufferSnapshot, InodeSnapshot};
 use crate::metadata::{SbInfo, verify};
 
 /// Buffers or inodes for each of the threads that share them: work of several times what it takes to start a thread.
@@ -50,7 +51,7 @@ struct Snapshot {
     /// Those of a block behind one another in one part, the blocks in no order.
     inodes: Vec<Vec<InodeSnapshot>>,
     /// Those that the next transaction changed first, by block.
-    kept_inodes: Vec<InodeSnapshot>,
+    early_inodes: Vec<InodeSnapshot>,
     groups: AllocatorSnapshot,
     superblock: Option<Superblock>,
     growth: Option<Arc<Growth>>,
@@ -130,15 +131,15 @@ impl SbInfo {
             }
             snapshots
         });
-        let mut kept = self.dirty_metadata.take_kept();
-        kept.inodes.sort_unstable_by_key(|inode| inode.block);
-        buffer_snapshots.push(kept.buffers);
+        let mut early = self.dirty_metadata.take_early();
+        early.inodes.sort_unstable_by_key(|inode| inode.block);
+        buffer_snapshots.push(early.buffers);
         let growth = growth.map(Arc::new);
         *self.pinned.lock() = Some(Pinned { buffers, inodes, growth: growth.clone() });
         Snapshot {
             buffers: buffer_snapshots,
             inodes: inode_snapshots,
-            kept_inodes: kept.inodes,
+            early_inodes: early.inodes,
             groups,
             superblock,
             growth,
@@ -147,7 +148,7 @@ impl SbInfo {
 
     fn finish(&self, snapshot: Snapshot) -> Result<Vec<FinalBlock>> {
         let mut out = Vec::new();
-        let Snapshot { buffers, inodes, kept_inodes, groups, superblock, growth } = snapshot;
+        let Snapshot { buffers, inodes, early_inodes, groups, superblock, growth } = snapshot;
         if let Some(superblock) = superblock {
             out.push(self.finish_superblock(superblock, groups.free_blocks, groups.free_inodes)?);
         }
@@ -172,7 +173,7 @@ impl SbInfo {
             out.extend(part);
         }
         // Last: of a block that was finished before this is the final one.
-        for inodes in kept_inodes.chunk_by(|a, b| a.block == b.block) {
+        for inodes in early_inodes.chunk_by(|a, b| a.block == b.block) {
             let block = inodes[0].block;
             out.push(self.finish_inodes(block, inodes, fresh.remove(&block))?);
         }

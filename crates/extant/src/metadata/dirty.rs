@@ -9,63 +9,25 @@
 
 use std::collections::BTreeMap;
 
-use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, RawInode};
+use extant_ondisk::{FsBlock, GroupNumber};
 use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering, Padded, spread};
 
-use crate::incore::buffer::{Buffer, BufferKind, State};
-use crate::incore::inode::{Inode, InodeState};
+use crate::incore::buffer::Buffer;
+use crate::incore::inode::Inode;
 use crate::metadata::growth::Growth;
 use crate::metadata::shards::{SHARDS, Shards};
+use crate::metadata::snapshots::{BufferSnapshot, EarlySnapshots, InodeSnapshot};
 
 /// The inodes of a block of the inode table, ascending by the byte in it where each begins. Each place once: where a number was deleted and
 /// allocated again within one transaction, the last one has it.
 pub(crate) type InodesOfBlock = Vec<(usize, Arc<Inode>)>;
-
-/// A block as a transaction left it, but for its checksum.
-#[derive(Debug)]
-pub(crate) struct BufferSnapshot {
-    pub(crate) block: FsBlock,
-    pub(crate) kind: BufferKind,
-    pub(crate) bytes: Arc<[u8]>,
-}
-
-impl BufferSnapshot {
-    pub(crate) fn new(buffer: &Buffer, state: &State) -> Self {
-        Self { block: buffer.block, kind: state.kind, bytes: state.bytes.clone() }
-    }
-}
-
-/// An inode as a transaction left it.
-#[derive(Debug)]
-pub(crate) struct InodeSnapshot {
-    /// The block of the inode table.
-    pub(crate) block: FsBlock,
-    /// The byte in it where the inode begins.
-    pub(crate) offset: usize,
-    pub(crate) number: InodeNumber,
-    pub(crate) raw: Arc<RawInode>,
-}
-
-impl InodeSnapshot {
-    pub(crate) fn new(inode: &Inode, state: &InodeState) -> Self {
-        let (block, offset) = inode.home;
-        Self { block, offset, number: inode.number, raw: state.raw.clone() }
-    }
-}
-
-/// Copies of what the running transaction changed before the commit of the one before it came to it.
-#[derive(Debug, Default)]
-pub(crate) struct Kept {
-    pub(crate) buffers: Vec<BufferSnapshot>,
-    pub(crate) inodes: Vec<InodeSnapshot>,
-}
 
 /// What a thread has changed, beside inodes.
 #[derive(Debug, Default)]
 struct OfThread {
     /// A block that was freed is allocated again only after the commit, so none is listed twice.
     buffers: Vec<Arc<Buffer>>,
-    kept: Kept,
+    early: EarlySnapshots,
 }
 
 /// The changes of the running transaction.
@@ -101,7 +63,7 @@ impl DirtyMetadata {
     pub(crate) fn take(&self) -> Changes {
         let mut buffers = Vec::new();
         self.by_thread.visit(|shard| {
-            debug_assert!(shard.kept.buffers.is_empty() && shard.kept.inodes.is_empty(), "copies left");
+            debug_assert!(shard.early.buffers.is_empty() && shard.early.inodes.is_empty(), "copies left");
             buffers.append(&mut shard.buffers);
         });
         let mut inodes = Vec::new();
@@ -111,13 +73,13 @@ impl DirtyMetadata {
     }
 
     /// Takes the copies out: all that there will be, once the commit has come to all that its transaction lists.
-    pub(crate) fn take_kept(&self) -> Kept {
-        let mut kept = Kept::default();
+    pub(crate) fn take_early(&self) -> EarlySnapshots {
+        let mut early = EarlySnapshots::default();
         self.by_thread.visit_in_use(|shard| {
-            kept.buffers.append(&mut shard.kept.buffers);
-            kept.inodes.append(&mut shard.kept.inodes);
+            early.buffers.append(&mut shard.early.buffers);
+            early.inodes.append(&mut shard.early.inodes);
         });
-        kept
+        early
     }
 
     pub(crate) fn add_buffer(&self, buffer: Arc<Buffer>) {
@@ -126,12 +88,12 @@ impl DirtyMetadata {
 
     /// Keeps a copy of a block that is about to change. Its state is locked.
     pub(crate) fn keep_buffer(&self, snapshot: BufferSnapshot) {
-        self.by_thread.lock_of_thread().kept.buffers.push(snapshot);
+        self.by_thread.lock_of_thread().early.buffers.push(snapshot);
     }
 
     /// Keeps a copy of an inode that is about to change. Its fields are locked.
     pub(crate) fn keep_inode(&self, snapshot: InodeSnapshot) {
-        self.by_thread.lock_of_thread().kept.inodes.push(snapshot);
+        self.by_thread.lock_of_thread().early.inodes.push(snapshot);
     }
 
     /// Whether the table block was not in yet.

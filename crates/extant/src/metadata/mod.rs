@@ -23,6 +23,7 @@ mod read_ahead;
 pub(crate) mod reserve;
 pub(crate) mod reserved;
 mod shards;
+pub(crate) mod snapshots;
 pub(crate) mod tables;
 mod trim;
 pub(crate) mod update;

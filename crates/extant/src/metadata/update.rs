@@ -27,10 +27,10 @@ use crate::incore::buffer::{Buffer, BufferKind, State};
 use crate::incore::dirty_in::Before;
 use crate::incore::inode::{Inode, InodeState, count_subdirectories};
 use crate::metadata::SbInfo;
-use crate::metadata::dirty::{BufferSnapshot, InodeSnapshot};
 use crate::metadata::fast_commit::NameChange;
 use crate::metadata::quota::Charge;
 use crate::metadata::quota::reserve::QuotaReservation;
+use crate::metadata::snapshots::{BufferSnapshot, InodeSnapshot};
 
 /// Credits for the bitmap and the descriptor of a run within one group.
 pub(crate) const RUN_CREDITS: u32 = 2;
