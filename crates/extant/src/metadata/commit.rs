@@ -38,8 +38,8 @@ pub(crate) struct Pinned {
     growth: Option<Arc<Growth>>,
 }
 
-/// What a freeze takes: what the next transaction changes in place is copied afterwards.
-struct Frozen {
+/// What a freeze takes. Inodes and blocks in the lists are copied afterwards.
+struct FrozenChanges {
     changes: Changes,
     groups: AllocatorSnapshot,
     superblock: Option<Superblock>,
@@ -94,8 +94,8 @@ impl SbInfo {
         }
     }
 
-    /// While no handle is open.
-    fn take_changes(&self, tid: TransactionId) -> Frozen {
+    /// The freeze, while no handle is open.
+    fn take_changes(&self, tid: TransactionId) -> FrozenChanges {
         let mut changes = self.dirty_metadata.take();
         if let Some(quotas) = &self.quotas {
             quotas.freeze(tid, u64::try_from(self.now().seconds).unwrap_or(0), &mut changes.buffers);
@@ -104,12 +104,12 @@ impl SbInfo {
         let groups = self.allocator.freeze(tid);
         let superblock =
             (changes.superblock || !groups.groups.is_empty()).then(|| self.superblock.lock().clone());
-        Frozen { changes, groups, superblock }
+        FrozenChanges { changes, groups, superblock }
     }
 
     /// What the transaction changed, as it left it, while the next one runs.
-    fn snapshot(&self, tid: TransactionId, frozen: Frozen) -> Snapshot {
-        let Frozen { changes: Changes { buffers, inodes, growth, .. }, groups, superblock } = frozen;
+    fn snapshot(&self, tid: TransactionId, frozen: FrozenChanges) -> Snapshot {
+        let FrozenChanges { changes: Changes { buffers, inodes, growth, .. }, groups, superblock } = frozen;
         let inodes: Vec<_> = inodes.into_iter().flatten().collect();
         let mut buffer_snapshots = for_parts(&buffers, buffers.len(), |part| {
             let mut snapshots = Vec::with_capacity(part.len());

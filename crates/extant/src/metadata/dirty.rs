@@ -86,13 +86,13 @@ impl DirtyMetadata {
         self.by_thread.lock_of_thread().buffers.push(buffer);
     }
 
-    /// Keeps a copy of a block that is about to change. Its state is locked.
-    pub(crate) fn keep_buffer(&self, snapshot: BufferSnapshot) {
+    /// A copy of a block that is about to change, for the commit of the transaction before. Its state is locked.
+    pub(crate) fn add_early_buffer(&self, snapshot: BufferSnapshot) {
         self.by_thread.lock_of_thread().early.buffers.push(snapshot);
     }
 
-    /// Keeps a copy of an inode that is about to change. Its fields are locked.
-    pub(crate) fn keep_inode(&self, snapshot: InodeSnapshot) {
+    /// A copy of an inode that is about to change, likewise. Its fields are locked.
+    pub(crate) fn add_early_inode(&self, snapshot: InodeSnapshot) {
         self.by_thread.lock_of_thread().early.inodes.push(snapshot);
     }
 

@@ -45,7 +45,8 @@ impl<T: Default> Shards<T> {
         self.shards.iter().for_each(|shard| look(&mut shard.lock()));
     }
 
-    /// Calls `look` with each shard that something was put into since it was emptied.
+    /// Calls `look` with each shard that something was put into since it was emptied; surely with those into which it was before a lock that the
+    /// caller has taken since.
     pub(crate) fn visit_in_use(&self, mut look: impl FnMut(&mut T)) {
         for (index, word) in self.in_use.iter().enumerate() {
             each_bit(word.load(Ordering::Relaxed), |bit| look(&mut self.shards[index * 64 + bit].lock()));

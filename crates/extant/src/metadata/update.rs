@@ -326,7 +326,7 @@ impl<'v> MetadataUpdate<'v> {
         let tid = self.tid();
         let before = state.dirty_in.enter(tid);
         if before == Before::Committing {
-            self.sbi.dirty_metadata.keep_inode(InodeSnapshot::new(inode, &state));
+            self.sbi.dirty_metadata.add_early_inode(InodeSnapshot::new(inode, &state));
         }
         let first = before != Before::Listed;
         state.sync_tid = Some(tid);
@@ -409,11 +409,11 @@ impl<'v> MetadataUpdate<'v> {
         result
     }
 
-    /// Has a buffer be in the running transaction's list: where it was before.
+    /// The running transaction is about to change a buffer, which the commit of the one before may have to copy as it is: where it was listed.
     fn enter(&self, buffer: &Buffer, state: &mut State) -> Before {
         let before = state.dirty_in.enter(self.tid());
         if before == Before::Committing {
-            self.sbi.dirty_metadata.keep_buffer(BufferSnapshot::new(buffer, state));
+            self.sbi.dirty_metadata.add_early_buffer(BufferSnapshot::new(buffer, state));
         }
         before
     }
