@@ -39,7 +39,9 @@ fn write_scattered(device: &Slow, file: &File, round: u8) -> u64 {
     for block in 0..BLOCKS {
         file.write_all_at(&[round; BLOCK as usize], 2 * block * BLOCK).expect("write");
     }
-    device.most_during(|| file.sync_all().expect("sync"))
+    let most = device.most_during(|| file.sync_all().expect("sync"));
+    assert_eq!(device.flushed_beside.load(Ordering::SeqCst), 0, "a flush waits for the data");
+    most
 }
 
 /// As many as `least` to 16 requests at once of a device that takes time; one where the host has no threads that could wait.
