@@ -5,10 +5,11 @@
 //! revoke records), bit 18 STOPPED (aborted or closed), bits 20–41 the credits granted to it, bits 42–63 those of them
 //! that its handles took. Flags are set in all shards, one after the other.
 //!
-//! A shard that runs out is granted a portion of the pool; if that is empty, the credits left in the other shards are
-//! collected first. So a transaction is full when all its credits are taken, in whichever shards.
+//! A shard that runs out is granted a portion of the pool; if little is left there, the credits left in the other shards are
+//! collected first. A transaction is full when too little comes together so: portions of little would be small, and each handle
+//! would collect, one thread after the other. Handles that are open are extended until all is taken.
 //!
-//! Leaves out: waiting (`handle.rs`, `commit.rs`). Locks: the pool (`JOURNAL`), for a portion. Checked by
+//! Leaves out: waiting (`handle.rs`, `commit.rs`). Locks: the pool (`JOURNAL`), for a portion. Checked below and by
 //! `tests/threads.rs`.
 
 use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, Padded, SHARDS, thread_slot};
@@ -21,6 +22,9 @@ const GRANTED_SHIFT: u32 = 20;
 const TAKEN_SHIFT: u32 = 42;
 /// More than a third of the largest log that mke2fs makes, 10,240,000 blocks.
 const CREDITS_MAX: u32 = (1 << 22) - 1;
+
+/// Before a handle opens on less than this part of the credits, they are collected; on less than two such parts none opens then.
+const LAST_PART: u32 = 8;
 
 /// Why a handle did not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,14 +91,14 @@ impl Gate {
             _ if word & FULL != 0 => Err(Refused::Full),
             _ => Ok(()),
         };
-        self.take(shard, credits, 1, refuse).map(|()| shard)
+        self.take(shard, credits, 1, self.credits_max / LAST_PART, refuse).map(|()| shard)
     }
 
     /// More credits for a handle that is open; `false` if there are none. Works on a locked transaction too: its
     /// commit waits for the handle anyway.
     pub fn extend(&self, shard: Shard, credits: u32) -> bool {
         let refuse = |word| if word & FULL != 0 { Err(Refused::Full) } else { Ok(()) };
-        self.take(shard, credits, 0, refuse).is_ok()
+        self.take(shard, credits, 0, 0, refuse).is_ok()
     }
 
     fn take(
@@ -102,6 +106,7 @@ impl Gate {
         shard: Shard,
         credits: u32,
         handles: u64,
+        low: u32,
         refuse: impl Fn(u64) -> Result<(), Refused>,
     ) -> Result<(), Refused> {
         let word = &self.shards[shard.0];
@@ -109,7 +114,7 @@ impl Gate {
         loop {
             refuse(found)?;
             if left(found) < credits {
-                found = self.grant(shard, credits)?;
+                found = self.grant(shard, credits, low)?;
                 continue;
             }
             let next = found + handles + (u64::from(credits) << TAKEN_SHIFT);
@@ -121,20 +126,22 @@ impl Gate {
         }
     }
 
-    /// Grants a shard enough for `credits`; its word then.
-    fn grant(&self, shard: Shard, credits: u32) -> Result<u64, Refused> {
+    /// Grants a shard enough for `credits`; its word then. If fewer than `low` are in the pool, twice as many must be there once the others'
+    /// are collected, so that this is seldom done.
+    fn grant(&self, shard: Shard, credits: u32, low: u32) -> Result<u64, Refused> {
         let mut pool = self.pool.lock();
         let word = &self.shards[shard.0];
         let missing = |found| credits.saturating_sub(left(found));
-        if *pool < missing(word.load(Ordering::Acquire)) {
+        let mut least = missing(word.load(Ordering::Acquire));
+        if *pool < least.max(low) {
             *pool += self.collect();
-        }
-        let missing = missing(word.load(Ordering::Acquire));
-        if *pool < missing {
-            return Err(Refused::Full);
+            least = missing(word.load(Ordering::Acquire));
+            if *pool < least.max(2 * low) {
+                return Err(Refused::Full);
+            }
         }
         // A part of what is left: however many threads there are, all get some.
-        let portion = missing.max(*pool / SHARDS as u32);
+        let portion = least.max(*pool / SHARDS as u32);
         *pool -= portion;
         let added = u64::from(portion) << GRANTED_SHIFT;
         Ok(word.fetch_add(added, Ordering::AcqRel) + added)
@@ -217,6 +224,42 @@ impl Gate {
     fn set(&self, flag: u64) {
         for word in &self.shards {
             word.fetch_or(flag, Ordering::AcqRel);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credits_are_collected_seldom_until_a_transaction_is_full() {
+        for (credits_max, credits) in [(100_000, 20), (2_000, 20), (300, 100), (64, 64), (5, 2)] {
+            let gate = Gate::new(credits_max);
+            let (mut used, mut collected) = (0, 0);
+            // Each handle uses one of its credits.
+            let refused = 'full: loop {
+                for shard in (0..SHARDS).map(Shard) {
+                    let before = *gate.pool.lock();
+                    let is_open = |word| if word & LOCKED != 0 { Err(Refused::Locked) } else { Ok(()) };
+                    if let Err(refused) = gate.take(shard, credits, 1, credits_max / LAST_PART, is_open) {
+                        break 'full refused;
+                    }
+                    assert!(!gate.leave(shard, credits - 1));
+                    used += 1;
+                    collected += u32::from(*gate.pool.lock() > before);
+                }
+            };
+            assert_eq!(refused, Refused::Full);
+            // In less than that, as many threads as there are shards take each other's.
+            if credits_max / credits > 8 * SHARDS as u32 {
+                assert!(collected <= LAST_PART, "{collected} times, {credits} of {credits_max}");
+            }
+            let least = (credits_max - credits).min(credits_max / 4 * 3 - 1);
+            assert!(used >= least, "{used} used, {credits} of {credits_max}");
+            gate.lock();
+            gate.open_next();
+            assert!(gate.enter(credits_max).is_ok(), "a handle has all of an empty one");
         }
     }
 }
