@@ -101,7 +101,7 @@ pub(crate) struct Context<I> {
     pub work: Condvar,
     /// Something is out of flight.
     pub progress: Condvar,
-    /// The dirty bytes of the inodes that are listed here.
+    /// The dirty bytes that are counted of the inodes that are listed here.
     pub dirty: AtomicU64,
     /// Bytes per second that this context's threads write while they work; 0 while unknown.
     pub bandwidth: AtomicU64,

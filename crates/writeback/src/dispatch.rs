@@ -260,8 +260,8 @@ impl<I: Inode> Shared<I> {
                 // SeqCst: a thread that looks at one context after the other sees the inode, or that one moved.
                 self.moves.fetch_add(1, Ordering::SeqCst);
                 // Relaxed: changed under the inode's lock.
-                self.contexts[source].dirty.fetch_sub(state.bytes, Ordering::Relaxed);
-                context.dirty.fetch_add(state.bytes, Ordering::Relaxed);
+                self.contexts[source].dirty.fetch_sub(state.counted, Ordering::Relaxed);
+                context.dirty.fetch_add(state.counted, Ordering::Relaxed);
             }
             return;
         }

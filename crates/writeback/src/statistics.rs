@@ -17,7 +17,7 @@ pub struct ContextStatistics {
     pub requeued: usize,
     /// Inodes with nothing dirty but times: b_dirty_time.
     pub only_times: usize,
-    /// Dirty bytes: WbReclaimable and WbWriteback.
+    /// Dirty bytes, as [`crate::Writeback::dirty_bytes`]: WbReclaimable and WbWriteback.
     pub dirty_bytes: u64,
     /// Dirty bytes above which its writers are stopped: WbDirtyThresh.
     pub dirty_bytes_max: u64,

@@ -51,14 +51,13 @@ impl<I: Inode> Writeback<I> {
             }
             Some(_) => {}
         }
-        state.bytes += bytes;
-        state.unthrottled += bytes;
-        if let Some(listed) = state.listed {
+        let counted = state.dirty(bytes);
+        if let Some(listed) = state.listed.filter(|_| counted > 0) {
             let context = &shared.contexts[listed.context];
-            context.counts.dirtied.fetch_add(bytes, Ordering::Relaxed);
-            let before = context.dirty.fetch_add(bytes, Ordering::Relaxed);
+            context.counts.dirtied.fetch_add(counted, Ordering::Relaxed);
+            let before = context.dirty.fetch_add(counted, Ordering::Relaxed);
             drop(state);
-            shared.check_dirty_limits(before, bytes);
+            shared.check_dirty_limits(before, counted);
         }
     }
 
@@ -105,10 +104,9 @@ impl<I: Inode> Writeback<I> {
     /// In debug builds, if so many were not dirty.
     pub fn cleaned(&self, inode: &Arc<I>, bytes: u64) {
         let mut state = inode.inode_writeback().lock();
-        debug_assert!(bytes <= state.bytes, "{bytes} of {} dirty bytes are cleaned", state.bytes);
-        state.bytes = state.bytes.saturating_sub(bytes);
-        if let Some(listed) = state.listed {
-            self.shared.contexts[listed.context].dirty.fetch_sub(bytes, Ordering::Relaxed);
+        let counted = state.clean(bytes);
+        if let Some(listed) = state.listed.filter(|_| counted > 0) {
+            self.shared.contexts[listed.context].dirty.fetch_sub(counted, Ordering::Relaxed);
         }
         self.leave(inode, &mut state);
     }
@@ -201,7 +199,7 @@ impl<I: Inode> Writeback<I> {
         self.shared.has_threads()
     }
 
-    /// Bytes that are dirty.
+    /// Bytes that are dirty: at least four fifths of them, and none only if none are.
     #[must_use]
     pub fn dirty_bytes(&self) -> u64 {
         self.shared.dirty()

@@ -17,9 +17,9 @@ use extant_writeback::ContextMap;
 const GROUPS_MIN: u32 = 4;
 /// Ranges at most: as there is a context for each at most, a sync looks at no more.
 const RANGES_MAX: u32 = 64;
-/// Threads that writeback wants at least, of all contexts. Each waits for the requests of one inode, and where they take time most of them
-/// wait. Where there are so many ranges each thread has a context of its own.
-const THREADS_WANTED_MIN: usize = 4;
+/// Threads that writeback wants at least, of all contexts, on a device with latency: each waits for the requests of one inode, so that most
+/// of them wait. Elsewhere they compute beside those who write, and have half of the CPUs. Where there are so many ranges each thread has a
+/// context of its own.
 const THREADS_WANTED_MIN_LATENCY: usize = 16;
 /// Threads of a context at most.
 const THREADS_PER_CONTEXT_MAX: usize = 4;
@@ -37,9 +37,10 @@ pub(crate) struct WritebackRanges {
 impl WritebackRanges {
     /// Those of a disk, on a device with latency or not.
     pub(crate) fn new(geometry: &Geometry, has_latency: bool) -> Self {
-        let min = if has_latency { THREADS_WANTED_MIN_LATENCY } else { THREADS_WANTED_MIN };
-        let ranges = Self::of_groups(geometry.group_count, geometry.inodes_per_group);
-        Self { threads_wanted: available_parallelism().max(min), ..ranges }
+        let cpus = available_parallelism();
+        let threads_wanted =
+            if has_latency { cpus.max(THREADS_WANTED_MIN_LATENCY) } else { cpus.div_ceil(2) };
+        Self { threads_wanted, ..Self::of_groups(geometry.group_count, geometry.inodes_per_group) }
     }
 
     /// Threads of each context.
@@ -58,7 +59,7 @@ impl WritebackRanges {
             ranges_per_band *= 2;
         }
         let groups_per_range = groups_per_band / ranges_per_band;
-        Self { bands, group_count, groups_per_range, inodes_per_group, threads_wanted: THREADS_WANTED_MIN }
+        Self { bands, group_count, groups_per_range, inodes_per_group, threads_wanted: 1 }
     }
 
     fn group_of(&self, inode: u64) -> GroupNumber {
