@@ -34,6 +34,8 @@ pub struct Pages {
 /// The byte of the superblock's `s_feature_ro_compat` with `quota`, and its bit.
 const RO_COMPAT_SECOND_BYTE: u64 = 1024 + 0x65;
 const QUOTA_BIT: u8 = 1;
+/// Writeback contexts at most, more than an image has on two CPUs.
+const CONTEXTS: usize = 4;
 
 /// As every mount here: the same work gives the same bytes, and nothing happens in the background.
 pub fn mount(device: Arc<dyn BlockDevice>, read_only: bool) -> Result<Filesystem> {
@@ -57,9 +59,13 @@ fn mount_with(device: Arc<dyn BlockDevice>, pages: Pages) -> Result<Filesystem> 
         .open_device(device)
 }
 
-/// As [`mount`], but a thread commits and checkpoints, and nothing stays in memory that can be read again.
+/// As [`mount`], but a thread commits and checkpoints, some write back, and nothing stays in memory that can be read again.
 pub fn mount_in_background(device: Arc<dyn BlockDevice>, pages: Pages) -> Result<Filesystem> {
-    background_options(pages).open_device(device)
+    let fs = background_options(pages).open_device(device)?;
+    if let Some((_, max)) = fs.writeback_contexts() {
+        fs.set_writeback_contexts(CONTEXTS.min(max))?;
+    }
+    Ok(fs)
 }
 
 /// As [`mount_in_background`], with commits every 2 ms and inode tables zeroed from the start.
