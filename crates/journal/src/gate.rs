@@ -85,13 +85,17 @@ impl Gate {
     /// Opens a handle.
     pub fn enter(&self, credits: u32) -> Result<Shard, Refused> {
         let shard = Shard::of_thread();
+        self.enter_at(shard, credits).map(|()| shard)
+    }
+
+    fn enter_at(&self, shard: Shard, credits: u32) -> Result<(), Refused> {
         let refuse = |word| match word {
             _ if word & STOPPED != 0 => Err(Refused::Stopped),
             _ if word & LOCKED != 0 => Err(Refused::Locked),
             _ if word & FULL != 0 => Err(Refused::Full),
             _ => Ok(()),
         };
-        self.take(shard, credits, 1, self.credits_max / LAST_PART, refuse).map(|()| shard)
+        self.take(shard, credits, 1, self.credits_max / LAST_PART, refuse)
     }
 
     /// More credits for a handle that is open; `false` if there are none. Works on a locked transaction too: its
@@ -241,8 +245,7 @@ mod tests {
             let refused = 'full: loop {
                 for shard in (0..SHARDS).map(Shard) {
                     let before = *gate.pool.lock();
-                    let is_open = |word| if word & LOCKED != 0 { Err(Refused::Locked) } else { Ok(()) };
-                    if let Err(refused) = gate.take(shard, credits, 1, credits_max / LAST_PART, is_open) {
+                    if let Err(refused) = gate.enter_at(shard, credits) {
                         break 'full refused;
                     }
                     assert!(!gate.leave(shard, credits - 1));
